@@ -1,0 +1,31 @@
+# Every target makes .venv and installs what it needs; when nothing changed that costs nothing.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test test-all lint bench clean
+demo: .venv/installed
+	$(BIN)/python examples/demo.py
+
+test: .venv/installed
+	$(BIN)/python -m pytest
+
+test-all: .venv/installed
+	$(BIN)/python -m pytest -m ""
+
+lint: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv/installed
+	$(BIN)/python benchmarks/noise.py
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "langevin needs Python 3.11 or newer, this is " + sys.version)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache

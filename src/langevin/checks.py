@@ -1,0 +1,51 @@
+"""Argument checks with one message shape: ``name(arg=...) needs <condition>, got <value>``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["check_integer", "check_number", "check_position", "needs"]
+
+
+def needs(who: str, argument: str, condition: str, value: Any, error: type[Exception] = ValueError) -> Exception:
+    """Build the library's one kind of bad-argument error."""
+    return error(f"{who}({argument}=...) needs {condition}, got {value!r}")
+
+
+def check_number(
+    who: str, argument: str, value: Any, condition: str, holds: Callable[[float], bool] = lambda value: True
+) -> float:
+    """Return `value` as a float, or fail when it is no finite real number or breaks `condition`."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise needs(who, argument, f"a number with {condition}", value, TypeError)
+    if not math.isfinite(value) or not holds(value):
+        raise needs(who, argument, condition, value)
+    return float(value)
+
+
+def check_integer(who: str, argument: str, value: Any, minimum: int) -> int:
+    """Return `value`, or fail when it is no int (a bool is none) or below `minimum`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise needs(who, argument, f"an int >= {minimum}", value, TypeError)
+    if value < minimum:
+        raise needs(who, argument, f"an int >= {minimum}", value)
+    return value
+
+
+def check_position(who: str, argument: str, position: Any) -> Tensor:
+    """Return `position` when it is a finite floating-point tensor of shape (..., dim) with dim >= 1."""
+    if not isinstance(position, Tensor):
+        raise needs(who, argument, "a torch.Tensor of shape (chains, dim)", position, TypeError)
+    if not position.is_floating_point():
+        raise needs(who, argument, "a floating-point tensor", position.dtype, TypeError)
+    if position.ndim == 0 or position.numel() == 0:
+        raise needs(who, argument, "shape (..., dim) with at least one element", tuple(position.shape))
+    if not torch.isfinite(position).all():
+        bad = (~torch.isfinite(position)).nonzero()[0].tolist()
+        raise needs(who, argument, f"finite values (element {bad} is not)", position[tuple(bad)].item())
+    return position

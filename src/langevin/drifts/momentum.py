@@ -1,0 +1,54 @@
+"""The momentum bias of MSGLD (Algorithm 1): an exponential average of past gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from langevin.checks import check_number
+from langevin.drifts.base import Memory
+
+__all__ = ["Momentum"]
+
+
+@dataclass(frozen=True)
+class Momentum:
+    """``A_t = m_t`` with ``m_{t+1} = beta m_t + (1 - beta) g_t`` and ``m_0 = 0`` (Algorithm 1).
+
+    Args:
+        factor: the bias factor a.
+        beta: the smoothing factor beta_1, in [0, 1).
+
+    Example:
+        >>> Momentum(factor=10.0, beta=0.99).memory
+        ('average',)
+    """
+
+    factor: float = 1.0
+    beta: float = 0.9
+
+    def __post_init__(self) -> None:  # noqa: D105
+        check_number("Momentum", "bias_factor", self.factor, ">= 0", lambda v: v >= 0)
+        check_number("Momentum", "beta", self.beta, "0 <= beta < 1", lambda v: 0 <= v < 1)
+
+    @property
+    def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in drifts/base.py
+        return ("average",)
+
+    def bias(self, memory: Memory) -> Tensor:  # noqa: D102
+        (average,) = memory
+        return self.factor * average
+
+    def update(self, memory: Memory, gradient: Tensor) -> Memory:  # noqa: D102
+        (average,) = memory
+        return (self.beta * average + (1 - self.beta) * gradient,)
+
+    def sde(self) -> tuple[str, ...]:  # noqa: D102
+        return f" + {self.factor:g} m", f"dm = ((1 - {self.beta:g}) / eps) (grad U - m) dt"
+
+    def settings(self) -> str:  # noqa: D102
+        return f"bias_factor {self.factor:g}, beta {self.beta:g}"
+
+    def cooling(self) -> float:  # noqa: D102
+        return 1 + self.factor  # m follows grad U, so the drift is (1 + a) grad U against noise of temperature tau

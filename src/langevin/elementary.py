@@ -1,0 +1,65 @@
+"""Elementary functions for numba loops, each a few IEEE operations that LLVM turns into vector code.
+
+`math.exp` and its kind are library calls there: a loop with one stays scalar, at ten times the cost.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import intrinsic, overload
+
+from langevin.noise_cpu import bitcast, fma, inlined, polynomial, square_root
+
+__all__ = ["exponential", "pointer", "square_root"]
+
+
+@intrinsic
+def pointer(typing_context: Any, address: Any) -> Any:
+    """Turn an integer into a pointer."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(types.voidptr))
+
+    return types.voidptr(address), codegen
+
+
+def _make_exponential(uint: Any, real: Any, terms: int, log2: tuple[float, float]) -> Any:
+    """Cody and Waite: x = n log 2 + r with |r| <= log(2) / 2, and a Taylor polynomial for e**r."""
+    taylor = tuple(real(1 / math.factorial(k)) for k in reversed(range(terms)))
+    finfo = np.finfo(real)
+    highest, lowest = real((finfo.maxexp - 0.5) * math.log(2)), real(finfo.minexp * math.log(2))
+    per_log2, log2_high, log2_low = real(1 / math.log(2)), real(log2[0]), real(log2[1])
+    # Adding 1.5 * 2**fraction rounds to an integer, whose bits are then the lowest of the sum.
+    magic = real(1.5 * 2.0**finfo.nmant)
+    bias, fraction = uint(finfo.maxexp - 1), uint(finfo.nmant)
+
+    @inlined
+    def exponential(x):
+        x = x if x < highest else highest  # beyond the format's range: its ends, never infinity
+        x = x if x > lowest else lowest
+        shifted = fma(x, per_log2, magic)
+        n = shifted - magic
+        r = fma(-n, log2_low, fma(-n, log2_high, x))
+        power = bitcast(uint(uint(bitcast(shifted) + bias) << fraction))
+        return power * polynomial(r, taylor)
+
+    return exponential
+
+
+_exponentials = {
+    types.float32: _make_exponential(np.uint32, np.float32, 8, (0.693359375, -2.12194440e-4)),
+    types.float64: _make_exponential(np.uint64, np.float64, 14, (6.93147180369123816490e-01, 1.90821492927058770002e-10)),
+}
+
+
+def exponential(x: Any) -> Any:
+    """Return e**x to a few units in the last place; exists inside numba."""
+    raise NotImplementedError("exponential exists only inside numba")
+
+
+@overload(exponential)
+def _exponential(x):
+    function = _exponentials[x]
+    return lambda x: function(x)

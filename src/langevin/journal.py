@@ -1,0 +1,228 @@
+"""What a crash-safe folder is made of: files that are written whole, and a journal that says which of them count.
+
+A journal is a file of JSON objects, one per line, each with a `kind`, only ever appended to. Line 1 is the header: format,
+version, and what else the store wants there. A last line without its newline was cut short by a kill or a full disk: readers
+ignore it, the next append overwrites it. Readers need no lock and change nothing; the one writer holds the file `lock` of the
+same folder (flock, so writing needs POSIX), which the system takes back when the process dies.
+
+A store writes its files first (`write_atomic`) and appends the line that names them after that.
+"""
+
+import json
+import os
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+__all__ = ["Journal", "State", "remove_temporaries", "write_atomic"]
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Make `data` the content of the file; after a kill or an error it is there whole, or the file is as it was.
+
+    Raises:
+        OSError: it could not be written; the message names `path`.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    with _named(path):
+        try:
+            _write(temporary, data, 0)
+            os.replace(temporary, path)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+        _sync_folder(path.parent)
+
+
+def remove_temporaries(folder: Path, pattern: str) -> None:
+    """Remove what kills have left of `write_atomic` to files whose names match the pattern; only for the lock's holder."""
+    for temporary in folder.glob(f".{pattern}.tmp"):
+        temporary.unlink(missing_ok=True)
+
+
+class State(Protocol):
+    """What the lines of a journal add up to."""
+
+    def apply(self, entry: dict[str, Any]) -> None:
+        """Take in one line, the header too; a ValueError, TypeError or KeyError says that it is not a line of this format."""
+
+
+S = TypeVar("S", bound=State)
+
+
+class Journal(Generic[S]):
+    """An append-only file of JSON lines with one writer and any number of readers.
+
+    A copy in another process, forked or pickled, does not have the lock.
+
+    Args:
+        path: The file; it need not exist. The lock is the file `lock` beside it.
+        format: The name of the format, for the header.
+        version: Its version; another one is refused.
+        new_state: Makes an empty state; called whenever the file is read from the start.
+
+    Attributes:
+        state: A new state to which the lines so far were applied.
+        in_step: The lock is held and the state agrees with the file: there was no error in the last `writing`.
+
+    Example:
+        >>> import tempfile
+        >>> class Total:
+        ...     value = 0
+        ...     def apply(self, entry):
+        ...         self.value += entry.get("value", 0)
+        >>> path = Path(tempfile.mkdtemp()) / "totals.jsonl"
+        >>> journal = Journal(path, "totals", 1, Total)
+        >>> with journal.writing():
+        ...     journal.begin()
+        ...     journal.append({"kind": "add", "value": 2}, {"kind": "add", "value": 3})
+        >>> Journal(path, "totals", 1, Total).state.value
+        5
+    """
+
+    def __init__(self, path: Path, format: str, version: int, new_state: Callable[[], S]) -> None:
+        """Read the file, if there is one."""
+        self._fd: int | None = None  # of the lock file, while this object holds the lock
+        self.path, self.format, self.version, self._new_state = path, format, version, new_state
+        self.in_step = False
+        self.read()
+
+    def read(self) -> None:
+        """Build the state anew from the file's whole lines.
+
+        Raises:
+            ValueError: a line is damaged, or the journal is another format's; the message has the path and the line.
+        """
+        state, data = self._new_state(), self.path.read_bytes() if self.path.exists() else b""
+        end = data.rfind(b"\n") + 1  # where the last whole line ends
+        for number, line in enumerate(data[:end].split(b"\n")[:-1], 1):
+            try:
+                state.apply(self._parse(line, number == 1))
+            except (KeyError, TypeError, AttributeError, ValueError) as error:
+                reason = error if isinstance(error, ValueError) else f"not a line of a {self.format}: {error!r}"
+                raise ValueError(f"{self.path} line {number}: {reason}") from error
+        self.state, self._end = state, end
+
+    def lock(self) -> bool:
+        """Take the lock, unless this object has it; returns whether it was taken now, so that others may have written before.
+
+        Raises:
+            RuntimeError: another writer holds it.
+        """
+        import fcntl
+
+        if self._fd is not None:
+            return False
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(self.path.with_name("lock"), os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            if isinstance(error, BlockingIOError):
+                raise RuntimeError(f"{self.path.parent}: another writer holds the lock") from error
+            raise
+        self._fd, self.in_step = fd, False
+        _LOCKED.add(self)
+        return True
+
+    def unlock(self) -> None:
+        """Give the lock back, if this object has it."""
+        fd, self._fd, self.in_step = self._fd, None, False
+        if fd is not None:
+            os.close(fd)
+
+    @contextmanager
+    def writing(self) -> Iterator[bool]:
+        """Hold the lock (and keep it) to append; gives True if the file was read anew: just locked, or the last time failed."""
+        self.lock()
+        anew = not self.in_step
+        if anew:
+            self.read()
+        self.in_step = False
+        yield anew
+        self.in_step = True
+
+    def begin(self, **fields: Any) -> None:
+        """Append the header, with the store's own fields."""
+        self.append({"kind": "header", "format": self.format, "version": self.version, **fields})
+        with _named(self.path):
+            _sync_folder(self.path.parent)
+
+    def append(self, *entries: dict[str, Any]) -> None:
+        """Write the lines, wait for the disk and apply them to the state; only inside `writing`.
+
+        Raises:
+            OSError: they could not be written; the message names the file.
+        """
+        if self._fd is None:
+            raise RuntimeError(f"{self.path}: append needs the lock, use it inside `with journal.writing()`")
+        lines = [json.dumps(entry).encode() + b"\n" for entry in entries]
+        parsed = [self._parse(line, self._end == number == 0) for number, line in enumerate(lines)]
+        data = b"".join(lines)
+        with _named(self.path):
+            _write(self.path, data, self._end)
+        self._end += len(data)
+        for entry in parsed:
+            self.state.apply(entry)
+
+    def _parse(self, line: bytes, first: bool) -> dict[str, Any]:
+        entry: dict[str, Any] = json.loads(line)
+        if first != (entry["kind"] == "header"):
+            raise ValueError(f"expected a {self.format} header on line 1 and only there, found {entry['kind']!r}")
+        if first and (entry["format"], entry["version"]) != (self.format, self.version):
+            found = f"{entry['format']} version {entry['version']}"
+            raise ValueError(f"expected {self.format} version {self.version}, found {found}")
+        return entry
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_fd": None, "in_step": False}
+
+    def __del__(self) -> None:
+        if getattr(self, "_fd", None) is not None:
+            self.unlock()
+
+
+def _write(path: Path, data: bytes, start: int) -> None:
+    """Put `data` after the file's first `start` bytes, in place of whatever is there, and wait for the disk."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.ftruncate(fd, start)
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _sync_folder(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+# A forked child (a DataLoader worker) must neither write as its parent nor keep the lock when the parent dies.
+_LOCKED: weakref.WeakSet[Journal[Any]] = weakref.WeakSet()
+
+
+def _unlock_all() -> None:
+    for journal in list(_LOCKED):
+        journal.unlock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock_all)

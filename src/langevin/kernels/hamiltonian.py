@@ -1,0 +1,63 @@
+"""Underdamped Langevin steps: SGHMC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from langevin.checks import check_number
+from langevin.drifts import Memory
+from langevin.kernels.base import Kernel
+
+__all__ = ["Hamiltonian"]
+
+
+@dataclass(frozen=True)
+class Hamiltonian(Kernel):
+    """``v' = beta v - eps g + sqrt(2 tau eps (1 - beta)) eta``, then ``theta' = theta + v'`` (SGHMC, section 2).
+
+    This is the symplectic Euler step of length h = sqrt(eps) for friction C = (1 - beta) / h and unit mass, with the velocity
+    in units of h (Chen et al. 2014, equation 15). The new velocity moves the position: with the old one the step is explicit
+    Euler, unstable for small friction.
+
+    Args:
+        beta: share of the velocity that is kept, in [0, 1); 0 is SGLD.
+    """
+
+    beta: float = 0.9
+
+    def __post_init__(self) -> None:  # noqa: D105
+        super().__post_init__()
+        check_number(self.name, "beta", self.beta, "0 <= beta < 1", lambda v: 0 <= v < 1)
+
+    @property
+    def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in kernels/base.py
+        return ("velocity",)
+
+    def update(  # noqa: D102
+        self, position: Tensor, gradient: Tensor, noise: Tensor, memory: Memory, step_size: float, started: float
+    ) -> tuple[Tensor, Memory]:
+        (velocity,) = memory
+        kick = self.noise_scale(step_size) * noise
+        velocity = self.beta * velocity - step_size * gradient + kick
+        return position + velocity, (velocity,)
+
+    def noise_scale(self, step_size: float) -> float:  # noqa: D102
+        return (2 * self.temperature * step_size * (1 - self.beta)) ** 0.5
+
+    @property
+    def effective_temperature(self) -> float:  # noqa: D102
+        return self.temperature
+
+    @property
+    def description(self) -> str:  # noqa: D102
+        return "\n".join(
+            [
+                f"{self.name}: d theta = v dt,  dv = -(grad U + C v) dt + sqrt(2 C * {self.temperature:g}) dW",
+                f"  time step h = sqrt(eps), friction C = (1 - {self.beta:g}) / h, unit mass",
+                f"  step size eps = {self.step_size}; beta {self.beta:g}",
+                f"  target: exp(-U / {self.temperature:g})",
+                f"  law: the target, effective temperature {self.temperature:g}, up to O(h) and the gradient's own noise",
+            ]
+        )

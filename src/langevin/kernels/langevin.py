@@ -1,0 +1,94 @@
+"""Overdamped Langevin steps with any drift and any preconditioner: SGLD, pSGLD, SGRLD, MSGLD, ASGLD and their mixtures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from langevin.checks import needs
+from langevin.drifts import Drift, Memory, NoDrift
+from langevin.kernels.base import Kernel
+from langevin.preconditioners import Fisher, Identity, Preconditioner
+
+__all__ = ["Langevin"]
+
+
+@dataclass(frozen=True)
+class Langevin(Kernel):
+    """``theta' = theta - eps (G (g + a A_t) - tau Gamma) + sqrt(2 eps tau) G^(1/2) eta`` (equation 1; section 2 for G).
+
+    Args:
+        drift: the adaptive bias ``a A_t``, read before the current gradient enters it.
+        preconditioner: the metric G, which already knows the current gradient.
+    """
+
+    drift: Drift = field(default_factory=NoDrift)
+    preconditioner: Preconditioner = field(default_factory=Identity)
+
+    def __post_init__(self) -> None:  # noqa: D105
+        super().__post_init__()
+        if not isinstance(self.drift, Drift):
+            raise needs(self.name, "drift", "a drift of langevin.drifts", self.drift, TypeError)
+        if not isinstance(self.preconditioner, Preconditioner):
+            raise needs(self.name, "preconditioner", "one of langevin.preconditioners", self.preconditioner, TypeError)
+
+    @property
+    def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in kernels/base.py
+        return self.drift.memory + self.preconditioner.memory
+
+    @property
+    def is_elementwise(self) -> bool:  # noqa: D102
+        return not isinstance(self.preconditioner, Fisher) and getattr(self.preconditioner, "curvature", None) is None
+
+    def update(  # noqa: D102
+        self, position: Tensor, gradient: Tensor, noise: Tensor, memory: Memory, step_size: float, started: float
+    ) -> tuple[Tensor, Memory]:
+        split = len(self.drift.memory)
+        averages, metric_memory = memory[:split], memory[split:]
+        bias = self.drift.bias(averages)  # m_t and V_t: gradients before step t
+        metric_memory = self.preconditioner.update(metric_memory, gradient, started)
+        metric = self.preconditioner.metric(metric_memory, position)
+
+        force = gradient if bias is None else gradient + bias
+        move = step_size * self.preconditioner.apply(metric, force)
+        kick = self.noise_scale(step_size) * self.preconditioner.spread(metric, noise)
+        moved = position - move + kick
+        gamma = self.preconditioner.divergence(metric, metric_memory, position, gradient)
+        if gamma is not None:
+            moved = moved + step_size * self.temperature * gamma
+        return moved, self.drift.update(averages, gradient) + metric_memory
+
+    @property
+    def effective_temperature(self) -> float | None:  # noqa: D102
+        cooling = self.drift.cooling()
+        return None if cooling is None else self.temperature / cooling
+
+    @property
+    def description(self) -> str:  # noqa: D102
+        bias, *memory_equations = self.drift.sde()
+        symbol, metric_sentence = self.preconditioner.describe()
+        left, root = (f"{symbol} ", f"{symbol}^(1/2) ") if symbol else ("", "")
+        lines = [
+            f"{self.name}: d theta = -{left}(grad U{bias}) dt + sqrt(2 * {self.temperature:g}) {root}dW",
+            *(f"  {equation}" for equation in memory_equations),
+            *([f"  {metric_sentence}"] if metric_sentence else []),
+            f"  step size eps = {self.step_size}" + (f"; {self.drift.settings()}" if self.drift.settings() else ""),
+            f"  target: exp(-U / {self.temperature:g})",
+            f"  law: {self._law()}",
+        ]
+        return "\n".join(lines)
+
+    def _law(self) -> str:
+        effective = self.effective_temperature
+        if effective is None:
+            return (
+                f"colder than the target, by 1 + a / sqrt(V + lambda) in each direction where the averages follow the "
+                f"gradient; effective temperature between 0 and {self.temperature:g} (published form)"
+            )
+        if effective == self.temperature:
+            return f"the target, effective temperature {effective:g}, up to O(eps) and the gradient's own noise"
+        return (
+            f"effective temperature {effective:g} = tau / (1 + a) for steps so small that the average follows the "
+            f"gradient (published form: colder than the target)"
+        )

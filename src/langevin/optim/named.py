@@ -1,0 +1,152 @@
+"""The optimizers by name: constructor and docstring; the formula is the recipe's in `langevin.samplers`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Unpack
+
+from langevin.optim.base import Common, LangevinOptimizer
+from langevin.samplers import asgld, msgld, psgld, sghmc, sgld
+
+__all__ = ["ASGLD", "MSGLD", "PSGLD", "SGHMC", "SGLD"]
+
+
+class SGLD(LangevinOptimizer):
+    """Stochastic gradient Langevin dynamics: ``theta' = theta - eps g + sqrt(2 eps tau) eta``.
+
+    Here ``eps = lr / num_data`` and ``g = num_data * grad(loss) + grad(-log prior)``: the user calls ``loss.backward()`` on the
+    mean loss and ``step()``. The formula is that of `langevin.sgld`.
+
+    Args:
+        params: parameters, or groups of them; any setting may be given per group.
+        lr: learning rate as in SGD, on the mean loss; any `torch.optim.lr_scheduler` may change it.
+        common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
+
+    Example:
+        >>> import torch, langevin as lv
+        >>> model = torch.nn.Linear(2, 1)
+        >>> opt = lv.optim.SGLD(model.parameters(), lr=0.1, num_data=100, prior=lv.priors.gaussian(std=1.0))
+        >>> loss = model(torch.ones(5, 2)).square().mean()
+        >>> loss.backward()
+        >>> opt.step()
+    """
+
+    recipe = staticmethod(sgld)
+
+    def __init__(self, params: Iterable[Any], lr: float, **common: Unpack[Common]) -> None:
+        """See the class."""
+        super().__init__(params, lr, {}, **common)
+
+
+class PSGLD(LangevinOptimizer):
+    """Preconditioned SGLD: `langevin.psgld` with V averaged over gradients of the mean loss (``num_data=N``).
+
+    ``V' = beta V + (1 - beta) (g / N)**2``, ``G = 1 / (eps + sqrt(V'))``, ``theta' = theta - (lr / N) G g + sqrt(2 (lr / N) tau G) eta``
+
+    Args:
+        params: parameters, or groups of them.
+        lr: learning rate as in RMSprop, on the mean loss.
+        beta: smoothing factor of V.
+        eps: lambda, outside the root, on the scale of the mean loss.
+        common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
+
+    Example:
+        >>> import torch, langevin as lv
+        >>> opt = lv.optim.PSGLD(torch.nn.Linear(2, 1).parameters(), lr=1e-3, num_data=100)
+    """
+
+    recipe = staticmethod(psgld)
+    settings = ("beta", "eps", "num_data")
+
+    def __init__(
+        self, params: Iterable[Any], lr: float, *, beta: float = 0.99, eps: float = 1e-5, **common: Unpack[Common]
+    ) -> None:
+        """See the class."""
+        super().__init__(params, lr, {"beta": beta, "eps": eps}, **common)
+
+
+class SGHMC(LangevinOptimizer):
+    """Stochastic gradient HMC: `langevin.sghmc`; at temperature 0 it is SGD with momentum beta.
+
+    ``v' = beta v - (lr / N) g + sqrt(2 tau (lr / N) (1 - beta)) eta``, ``theta' = theta + v'``
+
+    Args:
+        params: parameters, or groups of them.
+        lr: learning rate as in SGD, on the mean loss.
+        beta: share of the velocity that is kept, SGD's momentum.
+        common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
+
+    Example:
+        >>> import torch, langevin as lv
+        >>> opt = lv.optim.SGHMC(torch.nn.Linear(2, 1).parameters(), lr=0.1, num_data=100, beta=0.9)
+    """
+
+    recipe = staticmethod(sghmc)
+    settings = ("beta",)
+
+    def __init__(self, params: Iterable[Any], lr: float, *, beta: float = 0.9, **common: Unpack[Common]) -> None:
+        """See the class."""
+        super().__init__(params, lr, {"beta": beta}, **common)
+
+
+class MSGLD(LangevinOptimizer):
+    """Momentum SGLD, Algorithm 1 as published: `langevin.msgld`.
+
+    ``theta' = theta - (lr / N) (g + a m) + sqrt(2 (lr / N) tau) eta``, then ``m' = beta m + (1 - beta) g``
+
+    Args:
+        params: parameters, or groups of them.
+        lr: learning rate as in SGD, on the mean loss.
+        bias_factor: a.
+        beta: beta_1.
+        common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
+
+    Example:
+        >>> import torch, langevin as lv
+        >>> opt = lv.optim.MSGLD(torch.nn.Linear(2, 1).parameters(), lr=0.1, num_data=100, bias_factor=1.0)
+    """
+
+    recipe = staticmethod(msgld)
+    settings = ("bias_factor", "beta")
+
+    def __init__(
+        self, params: Iterable[Any], lr: float, *, bias_factor: float = 1.0, beta: float = 0.9, **common: Unpack[Common]
+    ) -> None:
+        """See the class."""
+        super().__init__(params, lr, {"bias_factor": bias_factor, "beta": beta}, **common)
+
+
+class ASGLD(LangevinOptimizer):
+    """Adam SGLD, Algorithm 2 as published: `langevin.asgld`.
+
+    ``theta' = theta - (lr / N) (g + a m / sqrt(V + lambda)) + sqrt(2 (lr / N) tau) eta``, then
+    ``m' = beta_1 m + (1 - beta_1) g`` and ``V' = beta_2 V + (1 - beta_2) g**2``
+
+    Args:
+        params: parameters, or groups of them.
+        lr: learning rate as in SGD, on the mean loss.
+        bias_factor: a. The Adam term has size a whatever the size of g, which is N times that of the mean loss's gradient.
+        betas: (beta_1, beta_2), with beta_1**2 < beta_2.
+        eps_root: lambda, inside the root.
+        common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
+
+    Example:
+        >>> import torch, langevin as lv
+        >>> opt = lv.optim.ASGLD(torch.nn.Linear(2, 1).parameters(), lr=0.1, num_data=100, bias_factor=10.0)
+    """
+
+    recipe = staticmethod(asgld)
+    settings = ("bias_factor", "betas", "eps_root")
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        *,
+        bias_factor: float = 1.0,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps_root: float = 1e-5,
+        **common: Unpack[Common],
+    ) -> None:
+        """See the class."""
+        super().__init__(params, lr, {"bias_factor": bias_factor, "betas": betas, "eps_root": eps_root}, **common)

@@ -1,0 +1,200 @@
+"""Preconditioners ``G``: identity, rms (the diagonal of pSGLD) and fisher (the matrix of SGRLD).
+
+A preconditioned Langevin step is ``theta' = theta - eps (G force - tau Gamma) + sqrt(2 eps tau) G^(1/2) eta`` with
+``Gamma_i = sum_j d G_ij / d theta_j``. Any of these goes with any drift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from langevin.checks import check_number, needs
+from langevin.drifts import Memory
+
+__all__ = ["Fisher", "Identity", "Preconditioner", "RMS"]
+
+
+@runtime_checkable
+class Preconditioner(Protocol):
+    """The metric of the noise and of the drift. Elementwise ones use operators only, as drifts do."""
+
+    @property
+    def memory(self) -> tuple[str, ...]:
+        """Names of the remembered tensors."""
+        ...
+
+    def update(self, memory: Memory, gradient: Tensor, started: float) -> Memory:
+        """Return the memory with this step's gradient in it; `started` is 0 at step 0 and 1 afterwards."""
+        ...
+
+    def metric(self, memory: Memory, position: Tensor) -> Any:
+        """Return G in whatever form `apply` and `spread` take."""
+        ...
+
+    def apply(self, metric: Any, force: Tensor) -> Tensor:
+        """Return ``G force``."""
+        ...
+
+    def spread(self, metric: Any, noise: Tensor) -> Tensor:
+        """Return ``G^(1/2) noise``, of covariance G."""
+        ...
+
+    def divergence(self, metric: Any, memory: Memory, position: Tensor, gradient: Tensor) -> Tensor | None:
+        """Return Gamma, or None where it is zero or left out."""
+        ...
+
+    def describe(self) -> tuple[str, str]:
+        """Return the symbol of G for the SDE ('' for the identity) and a sentence on it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Identity:
+    """``G = I``."""
+
+    @property
+    def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in Preconditioner
+        return ()
+
+    def update(self, memory: Memory, gradient: Tensor, started: float) -> Memory:  # noqa: D102
+        return ()
+
+    def metric(self, memory: Memory, position: Tensor) -> None:  # noqa: D102
+        return None
+
+    def apply(self, metric: None, force: Tensor) -> Tensor:  # noqa: D102
+        return force
+
+    def spread(self, metric: None, noise: Tensor) -> Tensor:  # noqa: D102
+        return noise
+
+    def divergence(self, metric: None, memory: Memory, position: Tensor, gradient: Tensor) -> None:  # noqa: D102
+        return None
+
+    def describe(self) -> tuple[str, str]:  # noqa: D102
+        return "", ""
+
+
+@dataclass(frozen=True)
+class RMS:
+    """The diagonal of pSGLD (section 2): ``G = 1 / (lambda + sqrt(V))``, ``V' = beta V + (1 - beta) (g / num_data)**2``.
+
+    V holds the current gradient when it is used, as in Li et al. (2016) and unlike the averages of a drift. It starts at
+    the first squared gradient: started at zero it makes the first step huge.
+
+    Its law: for small steps V follows the gradient, and without Gamma the density is off by the factor 1/G (variance 1.89 instead of
+    1 on N(0, 1) with eps 0.1, see tests/law/test_preconditioned.py). Gamma, taken through the newest gradient, repairs that fully
+    for beta = 0 and in part otherwise; a V that stands still needs none.
+
+    Args:
+        beta: smoothing factor of V, in [0, 1).
+        eps: lambda, outside the root.
+        num_data: N when V is to average gradients of the mean loss, as pSGLD codes do; 1 for gradients of U itself.
+        curvature: function of one position (dim,) that returns the diagonal of the Hessian of U; when given, Gamma is added.
+    """
+
+    beta: float = 0.99
+    eps: float = 1e-5
+    num_data: float = 1.0
+    curvature: Callable[[Tensor], Tensor] | None = None
+
+    def __post_init__(self) -> None:  # noqa: D105
+        check_number("RMS", "beta", self.beta, "0 <= beta < 1", lambda v: 0 <= v < 1)
+        check_number("RMS", "eps", self.eps, "> 0", lambda v: v > 0)
+        check_number("RMS", "num_data", self.num_data, "> 0", lambda v: v > 0)
+
+    @property
+    def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in Preconditioner
+        return ("metric_average",)
+
+    def update(self, memory: Memory, gradient: Tensor, started: float) -> Memory:  # noqa: D102
+        (average,) = memory
+        beta = self.beta * started
+        mean_gradient = gradient / self.num_data
+        return (beta * average + (1 - beta) * (mean_gradient * mean_gradient),)
+
+    def metric(self, memory: Memory, position: Tensor) -> Tensor:  # noqa: D102
+        (average,) = memory
+        return 1 / (self.eps + 1 / average**-0.5)
+
+    def apply(self, metric: Tensor, force: Tensor) -> Tensor:  # noqa: D102
+        return metric * force
+
+    def spread(self, metric: Tensor, noise: Tensor) -> Tensor:  # noqa: D102
+        return metric * metric**-0.5 * noise
+
+    def divergence(self, metric: Tensor, memory: Memory, position: Tensor, gradient: Tensor) -> Tensor | None:  # noqa: D102
+        if self.curvature is None:
+            return None
+        # dG/dtheta = -G^2 d sqrt(V)/dtheta, and V depends on theta through the newest gradient only.
+        (average,) = memory
+        curvature = _over_chains(self.curvature, position)
+        return -(1 - self.beta) * metric**2 * gradient * curvature / (self.num_data**2 * (average + 1e-30) ** 0.5)
+
+    def describe(self) -> tuple[str, str]:  # noqa: D102
+        scale = "grad U" if self.num_data == 1 else f"grad U / {self.num_data:g}"
+        gamma = "no Gamma: exact only while V stands still" if self.curvature is None else "Gamma of the newest gradient: exact for beta 0"
+        return "G", f"G = 1 / ({self.eps:g} + sqrt(V)), V averages ({scale})^2 with beta {self.beta:g}, {gamma}"
+
+
+@dataclass(frozen=True)
+class Fisher:
+    """The matrix of SGRLD (section 2): ``G = F(theta)^-1`` with F the Fisher information, or any positive definite metric.
+
+    Args:
+        information: function of one position (dim,) that returns F, shape (dim, dim). Targets offer it as `metric`.
+        correction: add Gamma, by automatic differentiation; needed whenever F depends on theta.
+    """
+
+    information: Callable[[Tensor], Tensor]
+    correction: bool = True
+
+    def __post_init__(self) -> None:  # noqa: D105
+        if not callable(self.information):
+            raise needs("Fisher", "metric", "a function of one position (dim,)", self.information, TypeError)
+
+    @property
+    def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in Preconditioner
+        return ()
+
+    def update(self, memory: Memory, gradient: Tensor, started: float) -> Memory:  # noqa: D102
+        return ()
+
+    def metric(self, memory: Memory, position: Tensor) -> Tensor:  # noqa: D102
+        information = _over_chains(self.information, position)
+        if information.shape != (*position.shape, position.shape[-1]):
+            raise needs("Fisher", "metric", "a result of shape (dim, dim)", tuple(information.shape[position.ndim - 1 :]))
+        # A chain that went non-finite must not take the others with it, so no exception from a failed factor.
+        return torch.linalg.cholesky_ex(information).L
+
+    def apply(self, metric: Tensor, force: Tensor) -> Tensor:  # noqa: D102
+        return torch.cholesky_solve(force[..., None], metric)[..., 0]
+
+    def spread(self, metric: Tensor, noise: Tensor) -> Tensor:  # noqa: D102
+        return torch.linalg.solve_triangular(metric.mT, noise[..., None], upper=True)[..., 0]
+
+    def divergence(self, metric: Tensor, memory: Memory, position: Tensor, gradient: Tensor) -> Tensor | None:  # noqa: D102
+        if not self.correction:
+            return None
+
+        def gamma(theta: Tensor) -> Tensor:
+            derivative = torch.func.jacrev(lambda at: torch.linalg.inv(self.information(at)))(theta)
+            return torch.einsum("ijj->i", derivative)
+
+        return _over_chains(gamma, position)
+
+    def describe(self) -> tuple[str, str]:  # noqa: D102
+        gamma = "with Gamma" if self.correction else "Gamma left out: right only where the metric is constant"
+        return "G", f"G = F(theta)^-1, F the Fisher information, {gamma}"
+
+
+def _over_chains(function: Callable[[Tensor], Tensor], position: Tensor) -> Tensor:
+    """Apply a function written for one position (dim,) along all leading axes of `position`."""
+    for _ in range(position.ndim - 1):
+        function = torch.func.vmap(function)
+    return function(position)

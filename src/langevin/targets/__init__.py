@@ -1,0 +1,26 @@
+"""Energies U(theta) whose law exp(-U / temperature) is to be sampled."""
+
+from langevin.targets import priors
+from langevin.targets.analytic import FIVE_MODES, Gaussian, Mixture, gaussian, mixture
+from langevin.targets.automatic import EnergyTarget, LikelihoodTarget, energy, likelihood
+from langevin.targets.base import Batch, Evaluation, Target
+from langevin.targets.ravine import Ravine, ravine, ravine_data
+
+__all__ = [
+    "Batch",
+    "EnergyTarget",
+    "Evaluation",
+    "FIVE_MODES",
+    "Gaussian",
+    "LikelihoodTarget",
+    "Mixture",
+    "Ravine",
+    "Target",
+    "energy",
+    "gaussian",
+    "likelihood",
+    "mixture",
+    "priors",
+    "ravine",
+    "ravine_data",
+]

@@ -1,0 +1,120 @@
+"""Targets from a user's function, differentiated automatically: any energy, or a log-likelihood per datum.
+
+The user's function is written for ONE position (dim,); the library runs it on any number of chains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from langevin.checks import check_number, needs
+from langevin.targets.base import Batch, Evaluation
+from langevin.targets.priors import Prior
+
+__all__ = ["EnergyTarget", "LikelihoodTarget", "energy", "likelihood"]
+
+
+def _differentiate(energies_fn: Callable[[Tensor], Tensor], position: Tensor) -> Evaluation:
+    """Return the chains' energies and their gradients; chains are independent, so one backward pass of the sum serves all."""
+    leaf = position.detach().requires_grad_()
+    with torch.enable_grad():
+        energies = energies_fn(leaf)
+        if not energies.requires_grad:
+            raise needs("targets", "function", "a result that depends on theta", energies.tolist())
+        (gradient,) = torch.autograd.grad(energies.sum(), leaf)
+    return Evaluation(energies.detach(), gradient)
+
+
+@dataclass(frozen=True)
+class EnergyTarget:
+    """A user's energy; use `energy` to build one."""
+
+    energy_fn: Callable[[Tensor], Tensor]
+    gradient_noise: float
+
+    needs_data = False
+
+    def evaluate(self, position: Tensor, batch: Batch | None = None) -> Evaluation:
+        """Return U and its gradient by automatic differentiation."""
+
+        def energies(leaf: Tensor) -> Tensor:
+            result = torch.func.vmap(self.energy_fn)(leaf)
+            if result.shape != leaf.shape[:1]:
+                raise needs("energy", "energy_fn", "one number for one position (dim,)", tuple(result.shape[1:]))
+            return result
+
+        return _differentiate(energies, position)
+
+
+@dataclass(frozen=True)
+class LikelihoodTarget:
+    """A user's log-likelihood and a prior; use `likelihood` to build one."""
+
+    log_likelihood_fn: Callable[..., Tensor]
+    prior: Prior
+    gradient_noise: float
+
+    needs_data = True
+
+    def evaluate(self, position: Tensor, batch: Batch | None = None) -> Evaluation:
+        """Return ``U = -(N / n) sum_i log p(x_i | theta) - log prior`` and its gradient."""
+        if batch is None:
+            raise needs("likelihood", "data", "the data set's columns", None)
+        columns = batch.columns
+        rows = columns[0].shape[1 if batch.per_chain else 0]
+
+        def energies(leaf: Tensor) -> Tensor:
+            row_axis = 0 if batch.per_chain else None
+            logs = torch.func.vmap(self.log_likelihood_fn, in_dims=(0, *(row_axis for _ in columns)))(leaf, *columns)
+            if logs.shape != (len(leaf), rows):
+                raise needs("likelihood", "log_likelihood_fn", f"one number per datum, ({rows},)", tuple(logs.shape[1:]))
+            return -batch.scale * logs.sum(-1)
+
+        energy, gradient = _differentiate(energies, position)
+        return Evaluation(energy + self.prior.energy(position), gradient + self.prior.gradient(position))
+
+
+def energy(energy_fn: Callable[[Tensor], Tensor], *, gradient_noise: float = 0.0) -> EnergyTarget:
+    """Make the target exp(-U) from an energy.
+
+    Args:
+        energy_fn: U, a function of ONE position (dim,) that returns one number.
+        gradient_noise: standard deviation of noise added to the gradient at each step.
+
+    Example:
+        >>> energy(lambda theta: 0.5 * theta @ theta).evaluate(torch.tensor([[1.0, 2.0]]))
+        Evaluation(energy=tensor([2.5000]), gradient=tensor([[1., 2.]]))
+    """
+    if not callable(energy_fn):
+        raise needs("energy", "energy_fn", "a function of one position (dim,)", energy_fn, TypeError)
+    return EnergyTarget(energy_fn, check_number("energy", "gradient_noise", gradient_noise, ">= 0", lambda v: v >= 0))
+
+
+def likelihood(
+    log_likelihood_fn: Callable[..., Tensor], *, prior: Prior, gradient_noise: float = 0.0
+) -> LikelihoodTarget:
+    """Make a posterior from a log-likelihood per datum and a prior; N / n is the library's business.
+
+    Args:
+        log_likelihood_fn: function of ONE position (dim,) and the data's columns, (n, ...) each, that returns the
+            log-likelihood of every row, shape (n,).
+        prior: one of `langevin.priors`.
+        gradient_noise: standard deviation of noise added to the gradient at each step, on top of the minibatches'.
+
+    Example:
+        >>> from langevin.targets import priors
+        >>> normal_mean = likelihood(lambda theta, x: -0.5 * (x - theta) ** 2, prior=priors.gaussian(std=1.0))
+        >>> batch = Batch((torch.tensor([1.0, 3.0]),), num_data=100, per_chain=False)
+        >>> normal_mean.evaluate(torch.tensor([[2.0]]), batch).gradient
+        tensor([[2.]])
+    """
+    if not callable(log_likelihood_fn):
+        raise needs("likelihood", "log_likelihood_fn", "a function of one position", log_likelihood_fn, TypeError)
+    if not isinstance(prior, Prior):
+        raise needs("likelihood", "prior", "a prior of langevin.priors", prior, TypeError)
+    noise = check_number("likelihood", "gradient_noise", gradient_noise, ">= 0", lambda v: v >= 0)
+    return LikelihoodTarget(log_likelihood_fn, prior, noise)

@@ -1,0 +1,14 @@
+"""Tests see no global generator: whatever is random has a seed in its address."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def global_generator_is_left_alone():
+    """No code of ours may draw from, or seed, torch's global generator."""
+    before = torch.random.get_rng_state()
+    yield
+    assert torch.equal(before, torch.random.get_rng_state())

@@ -1,0 +1,139 @@
+"""What every recipe promises; a new one is tested by being listed in RECIPES."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+
+import langevin as lv
+
+TARGET = lv.targets.gaussian([[1.0, 0.5, 0.0], [0.5, 1.0, 0.0], [0.0, 0.0, 2.0]])
+EXTRA = {"sgrld": {"metric": TARGET.metric}}  # what a recipe needs beyond its step size
+
+
+def build(name, step_size=0.01, **settings):
+    return lv.RECIPES[name](step_size, **EXTRA.get(name, {}), **settings)
+
+
+def noises(kernel, shape, step=0, dtype=torch.float64):
+    count = kernel.num_noises * torch.Size(shape).numel()
+    noise = lv.noise.normal(11, 0, step, count, dtype=dtype)
+    return noise.reshape(shape if kernel.num_noises == 1 else (kernel.num_noises, *shape))
+
+
+def gradient(position):
+    return TARGET.evaluate(position).gradient
+
+
+@pytest.fixture(params=sorted(lv.RECIPES))
+def name(request):
+    return request.param
+
+
+def run(kernel, position, steps=5):
+    state = kernel.init(position)
+    for step in range(steps):
+        state, info = kernel.step(state, gradient(state.position), noises(kernel, position.shape, step, position.dtype))
+    return state, info
+
+
+@pytest.mark.parametrize("shape", [(3,), (4, 3), (2, 4, 3)])
+def test_shapes_with_zero_to_two_chain_axes(name, shape):
+    kernel = build(name)
+    state, info = run(kernel, torch.ones(shape, dtype=torch.float64))
+    assert state.position.shape == shape
+    assert [tensor.shape for tensor in state.memory] == [torch.Size(shape)] * len(kernel.memory)
+    assert (state.step, info.step_size, info.gradient.shape) == (5, 0.01, torch.Size(shape))
+    assert torch.isfinite(state.position).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_dtype_is_kept(name, dtype):
+    state, _ = run(build(name), torch.ones(2, 3, dtype=dtype))
+    assert {tensor.dtype for tensor in (state.position, *state.memory)} == {dtype}
+
+
+def test_a_step_is_pure(name):
+    kernel = build(name)
+    state, _ = run(kernel, torch.ones(2, 3, dtype=torch.float64))
+    inputs = (state.position, *state.memory, gradient(state.position), noises(kernel, (2, 3)))
+    before = [tensor.clone() for tensor in inputs]
+    first, _ = kernel.step(state, inputs[-2], inputs[-1])
+    second, _ = kernel.step(state, inputs[-2], inputs[-1])
+    assert all(torch.equal(a, b) for a, b in zip(inputs, before, strict=True))
+    assert torch.equal(first.position, second.position)
+    assert all(torch.equal(a, b) for a, b in zip(first.memory, second.memory, strict=True))
+
+
+def test_chains_do_not_see_each_other(name):
+    kernel = build(name)
+    position = torch.arange(12.0, dtype=torch.float64).reshape(4, 3) / 10
+    together = kernel.init(position)
+    for step in range(5):
+        together, _ = kernel.step(together, gradient(together.position), noises(kernel, (4, 3), step))
+    alone = kernel.init(position[2])
+    for step in range(5):
+        alone, _ = kernel.step(alone, gradient(alone.position), noises(kernel, (4, 3), step)[..., 2, :])
+    torch.testing.assert_close(alone.position, together.position[2], rtol=1e-13, atol=1e-13)
+
+
+def test_temperature_zero_ignores_the_noise_and_goes_downhill(name):
+    kernel = build(name, temperature=0.0)
+    position = torch.ones(2, 3, dtype=torch.float64)
+    state = kernel.init(position)
+    quiet, _ = kernel.step(state, gradient(position), 0 * noises(kernel, (2, 3)))
+    loud, _ = kernel.step(state, gradient(position), 100 * noises(kernel, (2, 3)))
+    assert torch.equal(quiet.position, loud.position)
+    assert (TARGET.evaluate(quiet.position).energy < TARGET.evaluate(position).energy).all()
+
+
+def test_a_zero_gradient_leaves_only_noise_of_the_stated_size(name):
+    """sqrt(2 eps tau) per step for a metric of one; SGHMC gives its velocity sqrt(2 eps tau (1 - beta))."""
+    if name in ("psgld", "sgrld"):
+        pytest.skip("the metric scales the noise; their exact laws are tested in law/")
+    kernel = build(name, temperature=0.3)
+    state = kernel.init(torch.zeros(2, 3, dtype=torch.float64))
+    noise = noises(kernel, (2, 3))
+    state, _ = kernel.step(state, torch.zeros(2, 3, dtype=torch.float64), noise)
+    share = 1 - kernel.beta if name == "sghmc" else 1.0
+    torch.testing.assert_close(state.position, (2 * 0.01 * 0.3 * share) ** 0.5 * noise)
+
+
+def test_a_schedule_is_read_at_every_step(name):
+    kernel = build(name, lv.schedules.step_decay(0.01, factor=0.5, every=2))
+    _, info = run(kernel, torch.ones(2, 3, dtype=torch.float64))
+    assert info.step_size == 0.01 * 0.5**2
+
+
+def test_describe_prints_the_sde_the_target_and_the_law(name, capsys):
+    kernel = build(name, temperature=0.25)
+    kernel.describe()
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{name}: d theta = ")
+    assert "target: exp(-U / 0.25)" in printed
+    assert "effective temperature" in printed
+    assert "step size eps = 0.01" in printed
+
+
+def test_kernels_are_values(name):
+    assert build(name) == build(name)
+    assert hash(build(name)) == hash(build(name))
+    assert build(name) != build(name, temperature=0.5)
+
+
+def test_a_gradient_or_noise_of_another_shape_is_refused(name):
+    kernel = build(name)
+    state = kernel.init(torch.ones(2, 3))
+    with pytest.raises(ValueError, match=r"gradient=.*\(2, 3\).*got \(3,\)"):
+        kernel.step(state, torch.ones(3), noises(kernel, (2, 3)))
+    with pytest.raises(ValueError, match=r"noise=.*\(2, 3\).*got \(3,\)"):
+        kernel.step(state, torch.ones(2, 3), torch.ones(3))
+
+
+def test_the_docstring_has_the_equation_an_example_and_the_section(name):
+    text = inspect.getdoc(lv.RECIPES[name])
+    assert "theta'" in text
+    assert "Example:" in text
+    assert "section" in text or "Algorithm" in text

@@ -1,0 +1,142 @@
+"""Stationary covariances on the correlated Gaussian of section 4.1 against exact solutions.
+
+Chains are independent, so the standard error of an estimated covariance S_ij from n chains is sqrt((S_ii S_jj + S_ij^2) / n).
+All tolerances are 5 of these (one test in 2 million fails by chance for each entry).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from exact import hamiltonian_covariance, langevin_covariance, momentum_covariance
+
+import langevin as lv
+
+COVARIANCE = np.array([[1.0, 0.9], [0.9, 1.0]])
+PRECISION = np.linalg.inv(COVARIANCE)
+NUM_CHAINS = 40_000
+FROZEN = 1 - 2**-53  # the largest smoothing factor below 1: V stands still
+
+
+def run(kernel, *, noise=0.0, steps=250, memory=None, seed=1, covariance=COVARIANCE, start=None):
+    """Return the covariance over chains after `steps` steps from draws of N(0, start), through the public parts."""
+    target = lv.targets.gaussian(torch.tensor(covariance), gradient_noise=noise)
+    gradient_fn = lv.gradients.noisy(lv.gradients.full(target), noise, seed=seed)
+    dim = len(covariance)
+    chains = range(NUM_CHAINS)
+    root = torch.linalg.cholesky(torch.tensor(covariance if start is None else start))
+    init = lv.noise.normal(seed, lv.noise.streams(lv.noise.Purpose.INIT, chains), 0, dim, dtype=torch.float64) @ root.mT
+    state = kernel.init(init)
+    if memory is not None:
+        state = state._replace(memory=memory(state.memory))
+    for step in range(steps):
+        noises = lv.noise.normal(seed, lv.noise.streams(lv.noise.Purpose.POSITION, chains), step, dim, dtype=torch.float64)
+        state, _ = kernel.step(state, gradient_fn(state.position, step).gradient, noises)
+    return np.cov(state.position.numpy().T)
+
+
+def assert_same_covariance(found, exact, count=NUM_CHAINS, k=5.0):
+    error = np.sqrt((np.outer(np.diag(exact), np.diag(exact)) + exact**2) / count)
+    assert np.all(np.abs(found - exact) < k * error), f"found\n{found}\nexact\n{exact}\nstandard errors off\n{(found - exact) / error}"
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+@pytest.mark.parametrize("tau", [1.0, 0.3])
+def test_sgld_has_the_law_of_its_recursion(noise, tau):
+    exact = langevin_covariance(PRECISION, eps=0.05, tau=tau, s=noise)
+    assert_same_covariance(run(lv.sgld(0.05, temperature=tau), noise=noise, start=exact), exact)
+
+
+@pytest.mark.parametrize(("a", "beta", "eps", "noise"), [(1.0, 0.9, 0.05, 1.0), (10.0, 0.9, 0.01, 0.0), (0.01, 0.9, 0.1, 1.0), (3.0, 0.5, 0.02, 2.0)])
+def test_published_msgld_has_the_law_of_its_recursion(a, beta, eps, noise):
+    exact = momentum_covariance(PRECISION, eps=eps, a=a, beta=beta, s=noise)
+    assert_same_covariance(run(lv.msgld(eps, bias_factor=a, beta=beta), noise=noise, start=exact), exact)
+
+
+@pytest.mark.parametrize(("beta", "eps", "noise"), [(0.9, 0.01, 0.0), (0.9, 0.02, 1.0), (0.0, 0.05, 1.0)])
+def test_sghmc_has_the_law_of_its_recursion(beta, eps, noise):
+    exact = hamiltonian_covariance(PRECISION, eps=eps, beta=beta, s=noise)
+    assert_same_covariance(run(lv.sghmc(eps, beta=beta), noise=noise, start=exact), exact)
+
+
+def test_sgrld_has_the_law_of_its_recursion():
+    target = lv.targets.gaussian(torch.tensor(COVARIANCE))
+    exact = langevin_covariance(PRECISION, eps=0.1, s=1.0, metric=COVARIANCE)
+    assert_same_covariance(run(lv.sgrld(0.1, metric=target.metric), noise=1.0, steps=60, start=exact), exact)
+
+
+def test_asgld_whose_square_average_stands_still_has_the_law_of_its_recursion():
+    square = torch.tensor([0.25, 4.0], dtype=torch.float64)
+    scale = np.diag(1 / np.sqrt(square.numpy() + 1e-5))
+    exact = momentum_covariance(PRECISION, eps=0.02, a=2.0, beta=0.9, s=1.0, scale=scale)
+    kernel = lv.asgld(0.02, bias_factor=2.0, betas=(0.9, FROZEN))
+    found = run(kernel, noise=1.0, memory=lambda m: (m[0], m[1] + square), start=exact)
+    assert_same_covariance(found, exact)
+
+
+def test_psgld_whose_square_average_stands_still_has_the_law_of_its_recursion():
+    # The first squared gradient would replace V, so the run starts after step 0.
+    square = np.array([0.25, 4.0])
+    exact = langevin_covariance(PRECISION, eps=0.05, s=1.0, metric=np.diag(1 / (1e-5 + np.sqrt(square))))
+    kernel = lv.psgld(0.05, beta=FROZEN)
+    target = lv.targets.gaussian(torch.tensor(COVARIANCE))
+    gradient_fn = lv.gradients.noisy(lv.gradients.full(target), 1.0, seed=3)
+    chains = range(NUM_CHAINS)
+    root = torch.linalg.cholesky(torch.tensor(exact))
+    init = lv.noise.normal(3, lv.noise.streams(lv.noise.Purpose.INIT, chains), 0, 2, dtype=torch.float64) @ root.mT
+    state = kernel.init(init)._replace(step=1, memory=(torch.tensor(square).expand(NUM_CHAINS, 2),))
+    for step in range(1, 200):
+        noises = lv.noise.normal(3, lv.noise.streams(lv.noise.Purpose.POSITION, chains), step, 2, dtype=torch.float64)
+        state, _ = kernel.step(state, gradient_fn(state.position, step).gradient, noises)
+    assert_same_covariance(np.cov(state.position.numpy().T), exact)
+
+
+def adaptive_by_numpy(update, dim_start, steps, seed):
+    """Run a nonlinear sampler as a few numpy lines with numpy's own generator: a second code path and other noise."""
+    generator = np.random.default_rng(seed)
+    theta = generator.standard_normal(dim_start) @ np.linalg.cholesky(COVARIANCE).T
+    memory = None
+    for _ in range(steps):
+        g = theta @ PRECISION + generator.standard_normal(dim_start)
+        theta, memory = update(theta, g, memory, generator.standard_normal(dim_start))
+    return np.cov(theta.T)
+
+
+@pytest.mark.parametrize("a", [1.0, 10.0])
+def test_asgld_has_the_law_of_algorithm_2_run_by_numpy(a):
+    eps, steps = 0.05, 250
+
+    def update(theta, g, memory, eta):
+        m, v = (np.zeros_like(theta), np.zeros_like(theta)) if memory is None else memory
+        moved = theta - eps * (g + a * m / np.sqrt(v + 1e-5)) + np.sqrt(2 * eps) * eta
+        return moved, (0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g**2)
+
+    reference = adaptive_by_numpy(update, (NUM_CHAINS, 2), steps, seed=5)
+    found = run(lv.asgld(eps, bias_factor=a, betas=(0.9, 0.99)), noise=1.0, steps=steps)
+    assert_same_covariance(found, reference, count=NUM_CHAINS / 2)  # both sides are estimates
+
+
+def test_psgld_has_the_law_of_its_equations_run_by_numpy():
+    eps, steps = 0.05, 250
+
+    def update(theta, g, memory, eta):
+        v = g**2 if memory is None else 0.9 * memory + 0.1 * g**2
+        metric = 1 / (0.1 + np.sqrt(v))
+        return theta - eps * metric * g + np.sqrt(2 * eps * metric) * eta, v
+
+    reference = adaptive_by_numpy(update, (NUM_CHAINS, 2), steps, seed=6)
+    assert_same_covariance(run(lv.psgld(eps, beta=0.9, eps=0.1), noise=1.0, steps=steps), reference, count=NUM_CHAINS / 2)
+
+
+@pytest.mark.parametrize("a", [1.0, 10.0])
+def test_published_msgld_samples_temperature_one_over_one_plus_a(a):
+    """DESIGN section 5: the law tends to tau / (1 + a) as the step shrinks, not to tau as Theorem 3.1 says."""
+    limits = [momentum_covariance(np.eye(1), eps=eps, a=a, beta=0.9)[0, 0] for eps in (1e-2, 1e-3, 1e-4)]
+    gaps = [limit - 1 / (1 + a) for limit in limits]
+    assert gaps[2] < gaps[1] / 5 < gaps[0] / 25  # the exact law closes in on 1 / (1 + a), linearly in eps
+    kernel = lv.msgld(0.01, bias_factor=a)
+    assert kernel.effective_temperature == 1 / (1 + a)
+    found = run(kernel, covariance=np.eye(2), start=np.eye(2) / (1 + a), steps=400)
+    assert_same_covariance(found, momentum_covariance(np.eye(2), eps=0.01, a=a, beta=0.9))
+    assert found[0, 0] < 0.6  # and nowhere near the target's variance 1

@@ -1,0 +1,90 @@
+"""The paper's algorithms as plain loops over Python floats: slow, obvious, sharing no code with the library.
+
+Each function takes a start theta (a list), a function of theta that returns the gradient (a list), the noise of every step
+(a list of lists) and the settings, and returns the path.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+
+def sgld(theta, gradient, noises, *, eps, tau):
+    path = []
+    for eta in noises:
+        g = gradient(theta)
+        theta = [theta[i] - eps * g[i] + sqrt(2 * eps * tau) * eta[i] for i in range(len(theta))]
+        path.append(theta)
+    return path
+
+
+def msgld(theta, gradient, noises, *, eps, tau, a, beta):
+    """Algorithm 1: m_t holds the gradients before step t."""
+    d, path = len(theta), []
+    m = [0.0] * d
+    for eta in noises:
+        g = gradient(theta)
+        theta = [theta[i] - eps * (g[i] + a * m[i]) + sqrt(2 * eps * tau) * eta[i] for i in range(d)]
+        m = [beta * m[i] + (1 - beta) * g[i] for i in range(d)]
+        path.append(theta)
+    return path
+
+
+def asgld(theta, gradient, noises, *, eps, tau, a, beta_1, beta_2, lam):
+    """Algorithm 2: lambda inside the root."""
+    d, path = len(theta), []
+    m, v = [0.0] * d, [0.0] * d
+    for eta in noises:
+        g = gradient(theta)
+        theta = [theta[i] - eps * (g[i] + a * m[i] / sqrt(v[i] + lam)) + sqrt(2 * eps * tau) * eta[i] for i in range(d)]
+        m = [beta_1 * m[i] + (1 - beta_1) * g[i] for i in range(d)]
+        v = [beta_2 * v[i] + (1 - beta_2) * g[i] ** 2 for i in range(d)]
+        path.append(theta)
+    return path
+
+
+def psgld(theta, gradient, noises, *, eps, tau, beta, lam, num_data=1.0, hessian_diagonal=None):
+    """Section 2, V started at the first squared gradient; lambda outside the root; Gamma when the Hessian is given."""
+    d, path = len(theta), []
+    v = None
+    for eta in noises:
+        g = gradient(theta)
+        square = [(g[i] / num_data) ** 2 for i in range(d)]
+        share = 1.0 if v is None else 1 - beta
+        v = [(1 - share) * (0.0 if v is None else v[i]) + share * square[i] for i in range(d)]
+        metric = [1 / (lam + sqrt(v[i])) for i in range(d)]
+        gamma = [0.0] * d
+        if hessian_diagonal is not None:
+            for i in range(d):
+                slope_of_v = (1 - beta) * 2 * g[i] * hessian_diagonal[i] / num_data**2
+                gamma[i] = -(metric[i] ** 2) * slope_of_v / (2 * sqrt(v[i]))
+        theta = [
+            theta[i] - eps * metric[i] * g[i] + eps * tau * gamma[i] + sqrt(2 * eps * tau * metric[i]) * eta[i]
+            for i in range(d)
+        ]
+        path.append(theta)
+    return path
+
+
+def sghmc(theta, gradient, noises, *, eps, tau, beta):
+    d, path = len(theta), []
+    v = [0.0] * d
+    for eta in noises:
+        g = gradient(theta)
+        v = [beta * v[i] - eps * g[i] + sqrt(2 * tau * eps * (1 - beta)) * eta[i] for i in range(d)]
+        theta = [theta[i] + v[i] for i in range(d)]
+        path.append(theta)
+    return path
+
+
+def sgrld(theta, gradient, noises, *, eps, tau, inverse, inverse_slope, root):
+    """Scalars only: F^-1(theta), its derivative and F^(-1/2)(theta) are given as functions of each element."""
+    path = []
+    for eta in noises:
+        g = gradient(theta)
+        theta = [
+            t - eps * inverse(t) * g[i] + eps * tau * inverse_slope(t) + sqrt(2 * eps * tau) * root(t) * eta[i]
+            for i, t in enumerate(theta)
+        ]
+        path.append(theta)
+    return path
