@@ -62,7 +62,7 @@ def main():
     figure, grid = plt.subplots(2, 3, figsize=(10.5, 7.2), layout="constrained")
     print(f"{CHAINS} chains x {STEPS} steps, {WARMUP} of them warm-up, seed {SEED}, float64, paper's settings")
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {platform.machine()}, langevin {lv.__version__}\n")
-    print(f"{'target':9} {'sampler':6} {'cov err':>8} {'ESS per s':>12}  {'small-eps T':>11}   share of draws per mode (exact: 0.20 each)")
+    print(f"{'target':9} {'sampler':6} {'cov err':>8} {'ESS per s':>12}  {'small-eps T':>11}   share per mode (exact: 0.20 each)")
     for line, (name, (target, kernels)) in zip(grid, CASES.items(), strict=True):
         for axes, kernel in zip(line, kernels, strict=True):
             samples = lv.sample(

@@ -59,8 +59,7 @@ def psgld(theta, gradient, noises, *, eps, tau, beta, lam, num_data=1.0, hessian
                 slope_of_v = (1 - beta) * 2 * g[i] * hessian_diagonal[i] / num_data**2
                 gamma[i] = -(metric[i] ** 2) * slope_of_v / (2 * sqrt(v[i]))
         theta = [
-            theta[i] - eps * metric[i] * g[i] + eps * tau * gamma[i] + sqrt(2 * eps * tau * metric[i]) * eta[i]
-            for i in range(d)
+            theta[i] - eps * metric[i] * g[i] + eps * tau * gamma[i] + sqrt(2 * eps * tau * metric[i]) * eta[i] for i in range(d)
         ]
         path.append(theta)
     return path

@@ -71,9 +71,21 @@ TABLE = {
     "mixture weights": (lambda: lv.targets.mixture([[0.0], [1.0]], weights=[1.0, 0.0]), ValueError, r"weights=.*\[1\.0, 0\.0\]"),
     "mixture means": (lambda: lv.targets.mixture([0.0, 1.0]), ValueError, r"means=.*\(2,\)"),
     "energy that is no function": (lambda: lv.targets.energy(3.0), TypeError, r"energy_fn=.*3\.0"),
-    "energy that returns a vector": (lambda: run(target=lv.targets.energy(lambda theta: theta**2)), ValueError, r"energy_fn=.*\(2,\)"),
-    "energy that ignores theta": (lambda: run(target=lv.targets.energy(lambda theta: torch.tensor(1.0))), ValueError, r"depends on theta"),
-    "one energy for many chains": (lambda: run(target=OneNumberForAllChains()), ValueError, r"one energy per chain, shape \(3,\), got \(\)"),
+    "energy that returns a vector": (
+        lambda: run(target=lv.targets.energy(lambda theta: theta**2)),
+        ValueError,
+        r"energy_fn=.*\(2,\)",
+    ),
+    "energy that ignores theta": (
+        lambda: run(target=lv.targets.energy(lambda theta: torch.tensor(1.0))),
+        ValueError,
+        r"depends on theta",
+    ),
+    "one energy for many chains": (
+        lambda: run(target=OneNumberForAllChains()),
+        ValueError,
+        r"one energy per chain, shape \(3,\), got \(\)",
+    ),
     "likelihood without prior": (lambda: lv.targets.likelihood(lambda theta, x: x, prior=None), TypeError, r"prior=.*None"),
     "likelihood that sums": (
         lambda: run(target=lv.targets.likelihood(lambda theta, x: -(theta**2).sum(), prior=lv.priors.flat()), data=torch.ones(4)),

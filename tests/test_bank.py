@@ -194,7 +194,7 @@ def test_rewind_to_a_checkpoint_gives_the_draws_of_an_uninterrupted_run(tmp_path
         whole_run.add(small(k), step=k)
     for k in range(6):
         resumed.add(small(k), step=k)
-    resumed._unlock()  # killed: nothing is written on the way out
+    resumed._journal.unlock()  # killed: nothing is written on the way out
     resumed = SampleBank(tmp_path / "b", thin=2)
     resumed.rewind(checkpoint)
     assert resumed.calls == SampleBank(tmp_path / "b").calls == checkpoint
@@ -204,15 +204,39 @@ def test_rewind_to_a_checkpoint_gives_the_draws_of_an_uninterrupted_run(tmp_path
     assert sorted(p.name for p in (tmp_path / "b").glob("draw*")) == [d.path.name for d in resumed.draws]
 
 
+def test_the_next_writer_clears_leftovers_and_keeps_a_draw_that_took_the_name_of_a_deleted_one(tmp_path):
+    bank, _ = filled(tmp_path)
+    bank.rewind(1)
+    bank.add(small(5), step=5)
+    dead = tmp_path / "draw-00000002.safetensors"
+    for leftover in (dead, tmp_path / ".draw-00000007.safetensors.tmp"):
+        leftover.touch()
+    bank.close()
+    SampleBank(tmp_path).rewind(2)
+    assert whole(SampleBank(tmp_path)) == [(0, small(0)[0].weight.tolist()), (5, small(5)[0].weight.tolist())]
+    assert sorted(p.name for p in tmp_path.glob("*draw*")) == ["draw-00000000.safetensors", "draw-00000001.safetensors"]
+
+
+def test_a_writer_that_comes_back_counts_on_from_what_others_wrote(tmp_path):
+    first, second = SampleBank(tmp_path, thin=5), SampleBank(tmp_path, thin=5)
+    for _ in range(3):
+        first.add(small())
+    first.close()
+    second.rewind(1)
+    second.close()
+    first.add(small())
+    assert first.calls == 2
+
+
 # ---- kills
 
-# The file alone, without the rest of the package: children start in half the time.
+# The bank without the rest of the package: children start in half the time.
 PRELUDE = """
-import importlib.util, sys, torch
+import os, sys, torch, types
 from torch import nn
-spec = importlib.util.spec_from_file_location("bank", sys.argv[1])
-bank = sys.modules["bank"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(bank)
+sys.modules["langevin"] = types.ModuleType("langevin")
+sys.modules["langevin"].__path__ = [os.path.dirname(sys.argv[1])]
+from langevin import bank
 """
 CHILD = (
     PRELUDE
@@ -273,7 +297,7 @@ def kill_at(monkeypatch, number):
 
         monkeypatch.setattr(os, name, call)
 
-    for name in ("write", "fsync", "replace", "unlink", "truncate"):
+    for name in ("write", "fsync", "replace", "unlink", "ftruncate"):
         wrap(name)
     return seen
 
@@ -294,7 +318,7 @@ def test_a_stop_at_every_single_system_call_loses_nothing(tmp_path, monkeypatch,
         if seen[0] < number:
             break
         if reopen:
-            bank._unlock()
+            bank._journal.unlock()
             bank = SampleBank(path, max_draws=2)
         assert whole(SampleBank(path))[-2:] in (before, [*before[1:], (2, small(2)[0].weight.tolist())])
         for k in range(bank.calls, 4):
@@ -316,7 +340,7 @@ def test_a_stop_at_every_single_system_call_of_update_bn_loses_nothing(tmp_path,
             seen = kill_at(patch, number)
             with contextlib.suppress(Killed):
                 bank.update_bn(small(), loader)
-        bank._unlock()
+        bank._journal.unlock()
         bank = SampleBank(path)
         assert [v for _, v in whole(bank)] == [m[0].weight.tolist() for m in models]
         if seen[0] < number:
@@ -559,9 +583,9 @@ def test_update_bn_warns_without_batchnorm_and_refuses_what_it_cannot_read_twice
         assert bank.update_bn(linear(2, 2), [randn(3, 2)]) == 0
     bank, models = filled(tmp_path / "b")
     for loader, error, match in [
-        (iter([randn(4, 3)]), TypeError, "got an iterator"),
-        ([], ValueError, "at least one batch"),
-        ([{"x": randn(4, 3)}], TypeError, "got dict"),
+        (iter([randn(4, 3)]), TypeError, r"loader=\.\.\.\) needs .*no iterator, got <list_iterator"),
+        ([], ValueError, r"loader=\.\.\.\) needs at least one batch, got \[\]"),
+        ([{"x": randn(4, 3)}], TypeError, r"loader=\.\.\.\) needs tensors as inputs, got <class 'dict'>"),
     ]:
         with pytest.raises(error, match=match):
             bank.update_bn(small(), loader)
@@ -605,7 +629,7 @@ def test_a_forked_or_pickled_copy_does_not_inherit_the_lock(tmp_path):
         child = context.Process(target=_fork_child, args=(bank, theirs), daemon=True)
         child.start()
     assert "another writer" in ours.recv()
-    bank._unlock()  # what the death of the parent does; the living child must not keep the lock
+    bank._journal.unlock()  # what the death of the parent does; the living child must not keep the lock
     other = SampleBank(tmp_path)
     other.add(small())
     child.kill()
@@ -642,12 +666,12 @@ def with_buffer(value):
         (lambda p: SampleBank(b"x"), TypeError, "got b'x'"),
         (lambda p: SampleBank(""), ValueError, "needs a folder, got ''"),
         (lambda p: SampleBank(__file__), ValueError, "needs a folder, got .*test_bank"),
-        (lambda p: SampleBank(p, thin=0), ValueError, r"thin=\.\.\.\) needs a whole number >= 1, got 0"),
+        (lambda p: SampleBank(p, thin=0), ValueError, r"thin=\.\.\.\) needs an int >= 1, got 0"),
         (lambda p: SampleBank(p, thin=1.5), TypeError, "thin.*got 1.5"),
         (lambda p: SampleBank(p, thin=True), TypeError, "thin.*got True"),
         (lambda p: SampleBank(p, max_draws=0), ValueError, "max_draws.*got 0"),
         (lambda p: SampleBank(p, max_draws="9"), TypeError, "max_draws.*got '9'"),
-        (lambda p: SampleBank(p).add({"a": 1}), TypeError, "needs an nn.Module, got dict"),
+        (lambda p: SampleBank(p).add({"a": 1}), TypeError, r"add\(model=\.\.\.\) needs an nn.Module, got <class 'dict'>"),
         (lambda p: SampleBank(p).add(small(), step=0.5), TypeError, "step.*got 0.5"),
         (lambda p: SampleBank(p).add(small(), loss=object()), TypeError, r"add\(loss=\.\.\.\) needs a number"),
         (lambda p: SampleBank(p).add(small(), loss=torch.ones(2)), TypeError, r"add\(loss=\.\.\.\) needs a number"),
@@ -657,11 +681,11 @@ def with_buffer(value):
         (lambda p: SampleBank(p).add(with_buffer(torch.eye(2).to_sparse())), TypeError, "odd: Tensor"),
         (lambda p: SampleBank(p).add(with_buffer(torch.ones(2).cdouble())), TypeError, "complex128"),
         (lambda p: SampleBank(p).rewind(-1), ValueError, "calls.*got -1"),
-        (lambda p: SampleBank(p).load(None, 0), TypeError, "needs an nn.Module, got NoneType"),
+        (lambda p: SampleBank(p).load(None, 0), TypeError, r"load\(model=\.\.\.\) needs an nn.Module, got <class 'NoneType'>"),
         (lambda p: SampleBank(p).load(small(), 0), IndexError, "no draw 0, the bank has 0"),
         (lambda p: SampleBank(p).state_dict(-1), IndexError, "no draw -1"),
         (lambda p: SampleBank(p).models(small(), on_error="x"), ValueError, "on_error.*got 'x'"),
-        (lambda p: SampleBank(p).update_bn(3, []), TypeError, "needs an nn.Module, got int"),
+        (lambda p: SampleBank(p).update_bn(3, []), TypeError, r"update_bn\(model=\.\.\.\) needs an nn.Module, got <class 'int'>"),
     ],
 )
 def test_bad_input_is_refused_with_its_name_and_value_and_writes_no_draw(tmp_path, call, error, match):

@@ -8,14 +8,14 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "langevin"
 
 LEVELS = [
-    {"checks", "noise_cpu", "bank"},
-    {"noise", "schedules"},
+    {"checks", "elementary", "journal"},
+    {"bank", "noise", "schedules"},
     {"targets"},
     {"gradients", "drifts"},
     {"preconditioners"},
     {"kernels"},
-    {"samplers", "store"},
-    {"sample"},
+    {"fused", "samplers", "store"},
+    {"optim", "sample"},
 ]
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
 

@@ -10,8 +10,9 @@ import torch
 from numba import njit
 from scipy import stats
 
-from langevin import noise, noise_cpu
-from langevin.noise import Purpose, batch_indices, normal, permutation, stream, streams
+from langevin import noise
+from langevin.noise import Purpose, batch_indices, draw, normal, permutation, stream, streams
+from langevin.noise import cpu as noise_cpu
 
 SEED = 0x9E3779B97F4A7C15
 CHAIN = stream(Purpose.POSITION, 7)
@@ -177,7 +178,7 @@ def test_batches_of_both_engines_are_equal(batch_size, num_data):
 
 
 def test_without_numba_the_reference_serves(monkeypatch):
-    monkeypatch.setattr(noise, "noise_cpu", None)
+    monkeypatch.setattr(draw, "cpu", None)
     assert torch.equal(normal(1, 2, range(3), 5), noise.normal_reference(1, 2, range(3), 5))
     assert torch.equal(batch_indices(1, range(2), 3, 5, 9), noise.batch_indices_reference(1, range(2), 3, 5, 9))
 

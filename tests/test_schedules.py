@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 
 import langevin as lv
@@ -20,11 +21,13 @@ def test_cyclical_restarts_and_never_reaches_zero():
     schedule = lv.schedules.cyclical(0.2, cycle_length=8)
     values = [schedule(k) for k in range(24)]
     assert values[0] == values[8] == values[16] == 0.2
-    assert all(later < earlier for earlier, later in zip(values[:8], values[1:8], strict=False))
+    assert all(later < earlier for earlier, later in itertools.pairwise(values[:8]))
     assert min(values) > 0
     # Zhang et al. (2020), equation 1, with M cycles over K steps.
     cycles, steps = 3, 24
-    paper = [0.2 / 2 * (math.cos(math.pi * ((k - 1) % math.ceil(steps / cycles)) / math.ceil(steps / cycles)) + 1) for k in range(1, 25)]
+    paper = [
+        0.2 / 2 * (math.cos(math.pi * ((k - 1) % math.ceil(steps / cycles)) / math.ceil(steps / cycles)) + 1) for k in range(1, 25)
+    ]
     assert all(math.isclose(a, b) for a, b in zip(values, paper, strict=True))
 
 

@@ -75,7 +75,9 @@ def test_ravine_data_has_the_stated_law():
     assert x.max() <= 4
     assert abs(x.mean().item() - 1) < 5 * math.sqrt(3 / 20_000)
     batch = Batch((x, y), 20_000, per_chain=False)
-    residual_energy = lv.targets.ravine(prior=lv.priors.flat()).evaluate(torch.tensor([[20.0, 10.0]], dtype=torch.float64), batch).energy
+    residual_energy = (
+        lv.targets.ravine(prior=lv.priors.flat()).evaluate(torch.tensor([[20.0, 10.0]], dtype=torch.float64), batch).energy
+    )
     chi_square = 2 * (residual_energy.item() - 0.5 * 20_000 * math.log(2 * math.pi))
     assert abs(chi_square / 20_000 - 1) < 5 * math.sqrt(2 / 20_000)
     assert not torch.equal(x, lv.targets.ravine_data(20_000, seed=6)[0])

@@ -2,23 +2,22 @@
 
 ```
 bank/
-  manifest.jsonl                 one JSON object per line, only ever appended to: the truth about the folder
+  manifest.jsonl                 a journal (see `langevin.journal`): the truth about the folder
   draw-00000000.safetensors      the full state_dict of one draw (parameters and buffers; a tied tensor is stored once)
   draw-00000001.1.safetensors    the same after `update_bn` (its first revision)
   lock                           held (flock) by the one process that writes; readers need no lock
 ```
 
-Line 1 of the manifest is the header: format, version, and the dtype and shape of every tensor. Then, by `kind`:
+The header of the manifest has the dtype and shape of every tensor. Then, by `kind`:
 
 - `draw`: index, file, sha256, bytes, aliases (tied name -> stored name), calls (of `add`, so far), step, time, metrics;
 - `update`: the draw `index` now lives in another file with another checksum;
 - `drop`: the draw `index` is gone (`max_draws`); the line comes first, the file is deleted after it;
 - `calls`: the counter of `add` calls is set; draws of later calls are gone (written by `close` and `rewind`).
 
-A draw is written to a temporary file, synced, renamed, and only then named in the manifest. So a kill leaves at most a
-temporary file, a draw without a line (ignored, later overwritten), a file whose line says it is gone, or half a last
-line. Readers ignore all four; the next writer clears them away once it holds the lock. Reading is safetensors and JSON
-only, so nothing in the folder can run code. Writing needs POSIX (flock).
+So a kill leaves at most a temporary file, a draw without a line (later overwritten), a file whose line says it is gone, or
+half a last line. Readers ignore all four; the next writer clears them away once it holds the lock. Reading is safetensors
+and JSON only, so nothing in the folder can run code.
 """
 
 import copy
@@ -29,10 +28,10 @@ import os
 import re
 import time
 import warnings
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -41,9 +40,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from langevin.checks import check_integer, needs
+from langevin.journal import Journal, remove_temporaries, write_atomic
+
 __all__ = ["CorruptDrawError", "Draw", "SampleBank"]
 
-FORMAT, VERSION = "langevin-bank", 1
 _FILE = re.compile(r"draw-\d{8,}(?:\.(\d+))?\.safetensors")
 OnError = Literal["raise", "skip"]
 
@@ -65,6 +66,50 @@ class Draw:
     bytes: int
     sha256: str
     aliases: dict[str, str]  # tied name -> the name it is stored under
+
+
+@dataclass
+class _Contents:
+    """What the manifest's lines add up to."""
+
+    folder: Path
+    tensors: dict[str, Any] | None = None  # name -> [dtype, shape]; None before the header
+    draws: dict[int, Draw] = field(default_factory=dict)
+    dead: set[str] = field(default_factory=set)  # files that are gone, or about to be deleted
+    calls: int = 0
+    next_index: int = 0
+
+    def apply(self, entry: dict[str, Any]) -> None:
+        kind = entry["kind"]
+        if "file" in entry and not _FILE.fullmatch(entry["file"]):
+            raise ValueError(f"expected a draw file in this folder, found {entry['file']!r}")
+        if kind == "header":
+            self.tensors = entry["tensors"]
+        elif kind == "draw":
+            about = {name: entry[name] for name in ("index", "step", "metrics", "calls", "time")}
+            self.draws[entry["index"]] = Draw(**about, **self._located(entry))
+            self.calls, self.next_index = entry["calls"], entry["index"] + 1
+        elif kind == "update":
+            old = self.draws[entry["index"]]
+            self.dead.add(old.path.name)
+            self.draws[entry["index"]] = replace(old, **self._located(entry))
+        elif kind == "drop":
+            self._drop(entry["index"])
+        elif kind == "calls":
+            self.calls = entry["calls"]
+            for draw in reversed(list(self.draws.values())):
+                if draw.calls > self.calls:
+                    self._drop(draw.index)
+                    self.next_index = draw.index
+        else:
+            raise ValueError(f"expected draw, update, drop or calls, found {kind!r}")
+
+    def _located(self, entry: dict[str, Any]) -> dict[str, Any]:
+        self.dead.discard(entry["file"])
+        return {"path": self.folder / entry["file"], **{name: entry[name] for name in ("sha256", "bytes", "aliases")}}
+
+    def _drop(self, index: int) -> None:
+        self.dead.add(self.draws.pop(index).path.name)
 
 
 class SampleBank:
@@ -91,19 +136,15 @@ class SampleBank:
 
     def __init__(self, path: str | os.PathLike[str], *, thin: int = 1, max_draws: int | None = None) -> None:
         """Check the arguments and read the manifest, if there is one."""
-        self._fd: int | None = None  # of the lock file, while this object holds the lock
         if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
-            raise TypeError(f"SampleBank(path=...) needs a str or a path, got {path!r}")
+            raise needs("SampleBank", "path", "a str or a path", path, TypeError)
         self.path = Path(path)
         if not os.fspath(path) or (self.path.exists() and not self.path.is_dir()):
-            raise ValueError(f"SampleBank(path=...) needs a folder, got {os.fspath(path)!r}")
-        self.thin = _whole("SampleBank(thin=...)", thin, 1)
-        self.max_draws = None if max_draws is None else _whole("SampleBank(max_draws=...)", max_draws, 1)
-        self._manifest = self.path / "manifest.jsonl"
-        self._calls = 0
-        self._in_step = False  # memory agrees with the disk and the lock is held
-        self._replay()
-        _BANKS.add(self)
+            raise needs("SampleBank", "path", "a folder", os.fspath(path))
+        self.thin = check_integer("SampleBank", "thin", _whole(thin), 1)
+        self.max_draws = None if max_draws is None else check_integer("SampleBank", "max_draws", _whole(max_draws), 1)
+        self._counted = 0  # calls of `add`, as far as this object knows; the manifest has those up to the last kept draw
+        self._journal = Journal(self.path / "manifest.jsonl", "langevin-bank", 1, partial(_Contents, self.path))
 
     # ---- writing
 
@@ -117,35 +158,30 @@ class SampleBank:
             RuntimeError: another process is writing to this bank.
             OSError: the draw could not be written; the message names the file.
         """
-        _check_module("SampleBank.add(model=...)", model)
-        step = None if step is None else _whole("SampleBank.add(step=...)", step, None)
+        _check_module("SampleBank.add", model)
+        step = _whole(step)
+        if step is not None and type(step) is not int:
+            raise needs("SampleBank.add", "step", "an int or None", step, TypeError)
         for name, value in metrics.items():
             try:
                 metrics[name] = json.loads(json.dumps(value, default=lambda scalar: scalar.item()))
             except Exception as error:
-                raise TypeError(f"SampleBank.add({name}=...) needs a number or a JSON value, got {value!r}") from error
-        with self._writing():
-            if self._tensors is None:
-                tensors = _describe(_plain_state(model))
-                self._append({"kind": "header", "format": FORMAT, "version": VERSION, "tensors": tensors})
-                _sync_folder(self.path)
-            call = self._calls + 1
+                raise needs("SampleBank.add", name, "a number or a JSON value", value, TypeError) from error
+        with self._writing() as contents:
+            call = self.calls + 1
+            if contents.tensors is None:
+                self._journal.begin(tensors=_describe(_plain_state(model)))
             if call % self.thin:
-                self._calls = call
+                self._counted = call
                 return None
-            state = _plain_state(model)
-            tensors = _describe(state)
-            if tensors != self._tensors:
-                differences = _compare(self._tensors or {}, tensors)
-                raise ValueError(f"{self._manifest}: another model than before: {differences}")
-            index = self._next_index
+            state, index = _plain_state(model), contents.next_index
+            if differences := _compare(contents.tensors or {}, _describe(state)):
+                raise ValueError(f"{self._journal.path}: another model than before: {differences}")
             record = self._write_draw(f"draw-{index:08d}.safetensors", state)
             about = {"calls": call, "step": step, "time": time.time(), "metrics": metrics}
-            too_many = [*self._draws, index][: -self.max_draws] if self.max_draws else []
-            drops = [{"kind": "drop", "index": old} for old in too_many]
-            self._append({"kind": "draw", "index": index, **record, **about}, *drops)
-            self._clear_dead()
-            return self._draws[index]
+            too_many = [*contents.draws, index][: -self.max_draws] if self.max_draws else []
+            self._append({"kind": "draw", "index": index, **record, **about}, *({"kind": "drop", "index": k} for k in too_many))
+            return contents.draws[index]
 
     def rewind(self, calls: int) -> None:
         """Go to the state after `calls` calls of `add` (as `bank.calls` said then): draws of later calls are deleted.
@@ -153,12 +189,11 @@ class SampleBank:
         For a run that restarts from a checkpoint: keep `bank.calls` in the checkpoint, and the resumed run keeps the
         same draws as an uninterrupted one. (Draws that `max_draws` has deleted do not come back.)
         """
-        calls = _whole("SampleBank.rewind(calls=...)", calls, 0)
-        with self._writing():
-            self._calls = calls
-            if self._tensors is not None:
+        calls = check_integer("SampleBank.rewind", "calls", _whole(calls), 0)
+        with self._writing() as contents:
+            self._counted = calls
+            if contents.tensors is not None:
                 self._append({"kind": "calls", "calls": calls})
-            self._clear_dead()
 
     def update_bn(self, model: nn.Module, loader: Iterable[Any]) -> int:
         """Re-estimate the BatchNorm statistics of every draw from the loader's inputs; returns how many were rewritten.
@@ -168,45 +203,29 @@ class SampleBank:
         one. Without BatchNorm statistics in the model it warns and changes nothing. Each draw is rewritten atomically;
         after an interruption call it again. `model` is not touched.
         """
-        _check_module("SampleBank.update_bn(model=...)", model)
+        _check_module("SampleBank.update_bn", model)
         if isinstance(loader, Iterator):
-            raise TypeError("SampleBank.update_bn(loader=...) is read once per draw: needs a loader, got an iterator")
-        if not any(isinstance(m, _BatchNorm) and m.running_mean is not None for m in model.modules()):
+            raise needs("SampleBank.update_bn", "loader", "to be read once per draw, no iterator", loader, TypeError)
+        if not _norms(model):
             warnings.warn(f"update_bn: {type(model).__name__} has no BatchNorm statistics, nothing to do", stacklevel=2)
             return 0
-        count = 0
-        with self._writing():
+        with self._writing() as contents:
             for draw, module in self._each(model, "raise"):
-                norms = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
-                for norm in norms:
-                    norm.reset_running_stats()
-                    norm.momentum = None  # cumulative average
-                    norm.train()
-                batches = 0
-                for batch in loader:
-                    inputs = batch[0] if isinstance(batch, tuple | list) else batch
-                    if not isinstance(inputs, Tensor):
-                        raise TypeError(f"SampleBank.update_bn(loader=...) needs tensors, got {type(inputs).__name__}")
-                    with torch.no_grad():
-                        module(inputs.to(norms[0].running_mean.device))  # type: ignore[union-attr]
-                    batches += 1
-                if not batches:
-                    raise ValueError("SampleBank.update_bn(loader=...) needs at least one batch, got an empty loader")
+                _estimate_norms(module, loader)
                 revision = int(_FILE.fullmatch(draw.path.name)[1] or 0) + 1  # type: ignore[index]
                 record = self._write_draw(f"draw-{draw.index:08d}.{revision}.safetensors", _plain_state(module))
                 self._append({"kind": "update", "index": draw.index, **record})
-                self._clear_dead()
-                count += 1
-        return count
+            return len(contents.draws)
 
     def close(self) -> None:
         """Write the call counter if it has moved on, and give the lock back; reading goes on working."""
         try:
-            if self._in_step and self._tensors is not None and self._calls != self._saved_calls:
+            contents = self._journal.state
+            if self._journal.in_step and contents.tensors is not None and self._counted > contents.calls:
                 with self._writing():
-                    self._append({"kind": "calls", "calls": self._calls})
+                    self._append({"kind": "calls", "calls": self._counted})
         finally:
-            self._unlock()
+            self._journal.unlock()
 
     def __enter__(self) -> Self:
         return self
@@ -214,27 +233,20 @@ class SampleBank:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        if getattr(self, "_fd", None) is not None:
-            self._unlock()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_fd": None, "_in_step": False}  # a copy in another process has no lock
-
     # ---- reading
 
     def __len__(self) -> int:
-        return len(self._draws)
+        return len(self._journal.state.draws)
 
     @property
     def draws(self) -> list[Draw]:
         """The kept draws, oldest first."""
-        return list(self._draws.values())
+        return list(self._journal.state.draws.values())
 
     @property
     def calls(self) -> int:
         """Calls of `add` so far; after a kill, up to the last kept draw (see `rewind`)."""
-        return self._calls
+        return max(self._counted, self._journal.state.calls)
 
     def state_dict(self, i: int) -> dict[str, Tensor]:
         """Read the i-th kept draw, on the CPU; as in a list, `-1` is the newest. Tied names share one tensor."""
@@ -244,8 +256,8 @@ class SampleBank:
 
     def load(self, model: nn.Module, i: int) -> None:
         """Copy the i-th kept draw into `model`, in place, on the model's own device and in its own dtypes."""
-        _check_module("SampleBank.load(model=...)", model)
-        self._fill(model, self.state_dict(i), self.draws[i].path)
+        _check_module("SampleBank.load", model)
+        _fill(model, self.state_dict(i), self.draws[i].path)
 
     def models(self, model: nn.Module, *, on_error: OnError = "raise") -> Iterator[nn.Module]:
         """Iterate over the draws as modules in eval mode, holding one at a time; `model` itself is not touched.
@@ -254,9 +266,9 @@ class SampleBank:
         copy what must last. A damaged draw raises `CorruptDrawError`, or is warned about and left out with
         `on_error="skip"`.
         """
-        _check_module("SampleBank.models(model=...)", model)
+        _check_module("SampleBank.models", model)
         if on_error not in ("raise", "skip"):
-            raise ValueError(f'SampleBank.models(on_error=...) needs "raise" or "skip", got {on_error!r}')
+            raise needs("SampleBank.models", "on_error", '"raise" or "skip"', on_error)
         return (module for _, module in self._each(model, on_error))
 
     def predict(
@@ -290,7 +302,7 @@ class SampleBank:
                     raise
                 warnings.warn(f"skipped {error}", stacklevel=3)
                 continue
-            self._fill(module, state, draw.path)
+            _fill(module, state, draw.path)
             yield draw, module.eval()
 
     def _read(self, draw: Draw) -> dict[str, Tensor]:
@@ -307,122 +319,33 @@ class SampleBank:
             state |= {name: state[stored] for name, stored in draw.aliases.items()}
         except Exception as error:
             raise CorruptDrawError(f"{draw.path}: draw {draw.index} is not a safetensors draw: {error}") from error
-        tensors, found = self._tensors or {}, _describe(state)
-        if found != tensors:
-            raise CorruptDrawError(f"{draw.path}: not a draw of this bank: {_compare(tensors, found)}")
+        tensors = self._journal.state.tensors or {}
+        if differences := _compare(tensors, _describe(state)):
+            raise CorruptDrawError(f"{draw.path}: not a draw of this bank: {differences}")
         return {name: state[name] for name in tensors}
 
-    def _fill(self, model: nn.Module, state: dict[str, Tensor], path: Path) -> None:
-        own = {name: [like[1]] for name, like in _describe(_plain_state(model)).items()}
-        stored = {name: [like[1]] for name, like in _describe(state).items()}
-        if own != stored:
-            raise ValueError(f"{path}: does not fit {type(model).__name__}: {_compare(stored, own)}")
-        model.load_state_dict({name: state[_plain(name)] for name in model.state_dict()})
-
     @contextmanager
-    def _writing(self) -> Iterator[None]:
-        if self._fd is None:
-            self._lock()
-        if not self._in_step:  # just locked, or the last write failed half-way
-            self._repair()
-        self._in_step = False
-        yield
-        self._in_step = True
-
-    def _lock(self) -> None:
-        import fcntl
-
-        self.path.mkdir(parents=True, exist_ok=True)
-        fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(fd)
-            if isinstance(error, BlockingIOError):
-                raise RuntimeError(f"{self.path}: another writer holds the lock of this bank") from error
-            raise
-        self._fd, self._calls = fd, 0  # what is in memory may be out of date: another process may have written since
-        self._replay()
-
-    def _unlock(self) -> None:
-        fd, self._fd, self._in_step = self._fd, None, False
-        if fd is not None:
-            os.close(fd)
-
-    def _repair(self) -> None:
-        if self._tensors is None and any(self.path.glob("draw-*.safetensors")):
-            raise ValueError(f"{self._manifest}: expected a manifest beside the draws in the folder, found none")
-        if self._manifest.exists():
-            os.truncate(self._manifest, self._end)
-        self._replay()
-        for temporary in self.path.glob(".draw-*.tmp"):
-            temporary.unlink(missing_ok=True)
-        self._clear_dead()
-
-    def _clear_dead(self) -> None:
-        for name in list(self._dead):
-            with suppress(OSError):  # what cannot be deleted now stays listed for the next time
-                (self.path / name).unlink(missing_ok=True)
-                self._dead.discard(name)
-
-    def _replay(self) -> None:
-        calls, self._calls, self._saved_calls, self._next_index = self._calls, 0, 0, 0
-        self._tensors: dict[str, Any] | None = None
-        self._draws: dict[int, Draw] = {}
-        self._dead: set[str] = set()  # files that the manifest says are gone
-        data = self._manifest.read_bytes() if self._manifest.exists() else b""
-        self._end = data.rfind(b"\n") + 1  # where the last whole line ends
-        for number, line in enumerate(data[: self._end].split(b"\n")[:-1], 1):
-            try:
-                entry = json.loads(line)
-                if (number == 1) != (entry["kind"] == "header"):
-                    raise ValueError(f"expected a {FORMAT} header on line 1 and only there, found {entry['kind']!r}")
-                self._apply(entry)
-            except (KeyError, TypeError, AttributeError, ValueError) as error:
-                reason = error if isinstance(error, ValueError) else f"not a line of a {FORMAT}: {error!r}"
-                raise ValueError(f"{self._manifest} line {number}: {reason}") from error
-        self._calls = max(calls, self._calls)  # calls that were not kept are known to memory only
-
-    def _apply(self, entry: dict[str, Any]) -> None:
-        kind = entry["kind"]
-        if "file" in entry and not _FILE.fullmatch(entry["file"]):
-            raise ValueError(f"expected a draw file in this folder, found {entry['file']!r}")
-        if kind == "header":
-            if (entry["format"], entry["version"]) != (FORMAT, VERSION):
-                found = f"{entry['format']} version {entry['version']}"
-                raise ValueError(f"expected {FORMAT} version {VERSION}, found {found}")
-            self._tensors = entry["tensors"]
-        elif kind == "draw":
-            fields = {name: entry[name] for name in ("index", "step", "metrics", "calls", "time")}
-            self._draws[entry["index"]] = Draw(**fields, **self._located(entry))
-            self._dead.discard(entry["file"])
-            self._calls = self._saved_calls = entry["calls"]
-            self._next_index = entry["index"] + 1
-        elif kind == "update":
-            old = self._draws[entry["index"]]
-            self._draws[entry["index"]] = replace(old, **self._located(entry))
-            self._dead.add(old.path.name)
-            self._dead.discard(entry["file"])
-        elif kind == "drop":
-            self._dead.add(self._draws.pop(entry["index"]).path.name)
-        elif kind == "calls":
-            self._calls = self._saved_calls = entry["calls"]
-            for draw in reversed(self.draws):
-                if draw.calls > entry["calls"]:
-                    self._dead.add(self._draws.pop(draw.index).path.name)
-                    self._next_index = draw.index
-        else:
-            raise ValueError(f"expected draw, update, drop or calls, found {kind!r}")
-
-    def _located(self, entry: dict[str, Any]) -> dict[str, Any]:
-        return {"path": self.path / entry["file"], **{name: entry[name] for name in ("sha256", "bytes", "aliases")}}
+    def _writing(self) -> Iterator[_Contents]:
+        if self._journal.lock():
+            self._counted = 0  # out of date: another process may have written since
+        with self._journal.writing() as unsure:
+            if unsure:
+                if self._journal.state.tensors is None and any(self.path.glob("draw-*.safetensors")):
+                    raise ValueError(f"{self._journal.path}: expected a manifest beside the draws in the folder, found none")
+                remove_temporaries(self.path, "draw-*")
+                self._delete_dead()
+            yield self._journal.state
 
     def _append(self, *entries: dict[str, Any]) -> None:
-        text = "".join(json.dumps(entry) + "\n" for entry in entries)  # ASCII
-        _write(self._manifest, text.encode(), os.O_APPEND)
-        self._end += len(text)
-        for line in text.splitlines():
-            self._apply(json.loads(line))
+        self._journal.append(*entries)
+        self._delete_dead()
+
+    def _delete_dead(self) -> None:
+        dead = self._journal.state.dead
+        for name in list(dead):
+            with suppress(OSError):  # what cannot be deleted now stays listed for the next time
+                (self.path / name).unlink(missing_ok=True)
+                dead.discard(name)
 
     def _write_draw(self, name: str, state: dict[str, Tensor]) -> dict[str, Any]:
         stored: dict[Any, str] = {}
@@ -433,16 +356,29 @@ class SampleBank:
                 aliases[key] = stored[place]
         tensors = {k: t.to("cpu", copy=True).contiguous() for k, t in state.items() if k not in aliases}
         data = safetensors.torch.save(tensors, metadata={"format": "pt"})
-        temporary = self.path / f".{name}.tmp"
-        try:
-            _write(temporary, data, os.O_TRUNC)
-            os.replace(temporary, self.path / name)
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            raise
-        _sync_folder(self.path)
+        write_atomic(self.path / name, data)
         return {"file": name, "sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data), "aliases": aliases}
+
+
+def _norms(model: nn.Module) -> list[_BatchNorm]:
+    return [m for m in model.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
+
+
+def _estimate_norms(module: nn.Module, loader: Iterable[Any]) -> None:
+    norms, batches = _norms(module), 0
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # cumulative average
+        norm.train()
+    for batch in loader:
+        inputs = batch[0] if isinstance(batch, tuple | list) else batch
+        if not isinstance(inputs, Tensor):
+            raise needs("SampleBank.update_bn", "loader", "tensors as inputs", type(inputs), TypeError)
+        with torch.no_grad():
+            module(inputs.to(norms[0].running_mean.device))  # type: ignore[union-attr]
+        batches += 1
+    if not batches:
+        raise needs("SampleBank.update_bn", "loader", "at least one batch", loader)
 
 
 def _plain(name: str) -> str:
@@ -459,63 +395,33 @@ def _plain_state(model: nn.Module) -> dict[str, Tensor]:
     return {_plain(name): value.detach() for name, value in state.items()}
 
 
+def _fill(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:
+    own, stored = ({name: [shape] for name, (_, shape) in _describe(s).items()} for s in (_plain_state(model), state))
+    if differences := _compare(stored, own):
+        raise ValueError(f"{path}: does not fit {type(model).__name__}: {differences}")
+    model.load_state_dict({name: state[_plain(name)] for name in model.state_dict()})
+
+
 def _describe(state: dict[str, Tensor]) -> dict[str, Any]:
     return {name: [str(value.dtype).removeprefix("torch."), list(value.shape)] for name, value in state.items()}
 
 
 def _compare(expected: dict[str, Any], found: dict[str, Any]) -> str:
-    def show(like: list[Any] | None) -> str:
-        return "no such tensor" if like is None else "".join(map(str, like))
+    """Say what differs; nothing does if the answer is empty."""
 
-    wrong = [name for name in {**expected, **found} if expected.get(name) != found.get(name)]
+    def show(like: list[Any] | None) -> str:
+        return "".join(map(str, like)) if like else "no such tensor"
+
+    wrong = [name for name in {**expected, **found} if expected.get(name, ()) != found.get(name, ())]
     lines = [f"{name}: expected {show(expected.get(name))}, found {show(found.get(name))}" for name in wrong[:3]]
     return "; ".join(lines) + (f"; and {len(wrong) - 3} more" if len(wrong) > 3 else "")
 
 
-def _check_module(what: str, model: object) -> None:
+def _check_module(who: str, model: object) -> None:
     if not isinstance(model, nn.Module):
-        raise TypeError(f"{what} needs an nn.Module, got {type(model).__name__}")
+        raise needs(who, "model", "an nn.Module", type(model), TypeError)
 
 
-def _whole(what: str, value: Any, least: int | None) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{what} needs a whole number, got {value!r}")
-    if least is not None and value < least:
-        raise ValueError(f"{what} needs a whole number >= {least}, got {value!r}")
-    return operator.index(value)
-
-
-def _write(path: Path, data: bytes, flags: int) -> None:
-    """Write all of `data` and wait for the disk; an OSError names the path."""
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | flags, 0o644)
-        try:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(fd, rest) :]
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def _sync_folder(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-# A forked child (a DataLoader worker) must neither write as its parent nor keep the lock when the parent dies.
-_BANKS: weakref.WeakSet[SampleBank] = weakref.WeakSet()
-
-
-def _unlock_all() -> None:
-    for bank in list(_BANKS):
-        bank._unlock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_unlock_all)
+def _whole(value: Any) -> Any:
+    """Turn NumPy's integers into ints; leave what is no integer to the check."""
+    return operator.index(value) if hasattr(value, "__index__") and not isinstance(value, bool) else value

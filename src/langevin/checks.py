@@ -17,9 +17,7 @@ def needs(who: str, argument: str, condition: str, value: Any, error: type[Excep
     return error(f"{who}({argument}=...) needs {condition}, got {value!r}")
 
 
-def check_number(
-    who: str, argument: str, value: Any, condition: str, holds: Callable[[float], bool] = lambda value: True
-) -> float:
+def check_number(who: str, argument: str, value: Any, condition: str, holds: Callable[[float], bool] = lambda value: True) -> float:
     """Return `value` as a float, or fail when it is no finite real number or breaks `condition`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise needs(who, argument, f"a number with {condition}", value, TypeError)

@@ -7,12 +7,55 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import types
+from numba import njit, types
 from numba.extending import intrinsic, overload
 
-from langevin.noise_cpu import bitcast, fma, inlined, polynomial, square_root
+__all__ = ["bitcast", "exponential", "fma", "inlined", "kernel", "pointer", "polynomial", "square_root"]
 
-__all__ = ["exponential", "pointer", "square_root"]
+# Calls, and the branch of a division that may raise, keep a loop scalar: inline the former, let the latter give inf.
+kernel = njit(nogil=True, cache=True, error_model="numpy")
+inlined = njit(nogil=True, forceinline=True, error_model="numpy")
+
+
+@intrinsic
+def bitcast(typing_context: Any, value: Any) -> Any:
+    """The same bits as a float if they were an unsigned integer, and the other way round."""
+    pairs: Any = {types.float32: types.uint32, types.float64: types.uint64}
+    target = (pairs | {integer: real for real, integer in pairs.items()})[value]
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], context.get_value_type(target))
+
+    return target(value), codegen
+
+
+@intrinsic
+def fma(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
+    """Fused a * b + c: rounded once, on every machine."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.fma(*arguments)
+
+    return a(a, a, a), codegen
+
+
+@intrinsic
+def square_root(typing_context: Any, value: Any) -> Any:
+    """The instruction; `math.sqrt` is a library call that may set errno, so a loop with it stays scalar."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.call(builder.module.declare_intrinsic("llvm.sqrt", [arguments[0].type]), arguments)
+
+    return value(value), codegen
+
+
+@inlined
+def polynomial(x, coefficients):
+    """Horner's rule, highest coefficient first."""
+    y = coefficients[0]
+    for coefficient in coefficients[1:]:
+        y = fma(y, x, coefficient)
+    return y
 
 
 @intrinsic

@@ -21,21 +21,23 @@ from typing import Any
 import numba
 import numpy as np
 import torch
+from numba import carray
 from numpy.typing import NDArray
 from torch import Tensor
 
-from langevin import elementary, noise_cpu
+from langevin import elementary
 from langevin.checks import needs
 from langevin.gradients import energy_gradient
 from langevin.kernels import Kernel
-from langevin.noise_cpu import run_in_threads
+from langevin.noise import cpu as noise_cpu
+from langevin.noise.cpu import run_in_threads
 from langevin.targets.priors import Prior
 
 __all__ = ["Fused", "fuse", "table_row"]
 
 TILE = 2048  # elements whose noise is made at a time: 8 KB, so it is still in the first cache when the update reads it
 GRAIN = 2**16  # elements: less is done before a second thread has woken up
-REALS = {torch.float32: np.float32, torch.float64: np.float64}
+REALS: dict[torch.dtype, type[np.floating[Any]]] = {torch.float32: np.float32, torch.float64: np.float64}
 
 
 class Program:
@@ -168,8 +170,14 @@ def _write(kernel: Kernel, program: Program, names: Sequence[str], results: Sequ
         "        low, high = max(begin, 0), min(end, size)",
         "        while low < high:",
         f"            count = min({TILE}, high - low)",
-        *(f"            fill_normal({noise}_tile, count, offset + low, seed, {k} << 32, step, scratch)" for k, noise in enumerate(noises)),
-        *(f"            {name}_tile = carray(pointer(table[row, {k}] + low * WIDTH), count, REAL)" for k, name in enumerate(arrays, 2)),
+        *(
+            f"            fill_normal({noise}_tile, count, offset + low, seed, {k} << 32, step, scratch)"
+            for k, noise in enumerate(noises)
+        ),
+        *(
+            f"            {name}_tile = carray(pointer(table[row, {k}] + low * WIDTH), count, REAL)"
+            for k, name in enumerate(arrays, 2)
+        ),
         "            for i in range(count):",
         *(f"                {name} = {name}_tile[i]" for name in (*arrays, *noises)),
         *(f"                {line}" for line in program.element_lines),
@@ -193,7 +201,8 @@ class Fused:
         table: NDArray[np.int64], seed: int, step: int,
     ) -> None:  # fmt: skip
         """Update, in place, every tensor of the table; see `table_row`."""
-        scalars = np.array(self.scalars(step_size, started, num_data, *_numbers(kernel), *_numbers(prior)))
+        numbers = *_numbers(kernel), *_numbers(prior)  # type: ignore[arg-type] # priors are frozen dataclasses
+        scalars = np.array(self.scalars(step_size, started, num_data, *numbers), dtype=np.float64)
         run_in_threads(
             lambda begin, end: self.loop(table, scalars, np.uint64(seed), step, begin, end), int(table[:, 0].sum()), GRAIN
         )
@@ -247,7 +256,8 @@ def _compile(source: str, real: type[np.floating[Any]]) -> tuple[Callable[..., l
     except OSError:  # a read-only home costs seconds of compiling per process, nothing else
         path = Path("<langevin.fused>")
     scope: dict[str, Any] = {
-        "__name__": __name__, "np": np, "REAL": real, "WIDTH": real(0).itemsize, "carray": numba.carray, "pointer": elementary.pointer,
+        "__name__": __name__, "np": np, "REAL": real, "WIDTH": real(0).itemsize,
+        "carray": carray, "pointer": elementary.pointer,
         "make_scratch": noise_cpu.make_scratch, "fill_normal": noise_cpu.fill_normal,
         "square_root": elementary.square_root, "exponential": elementary.exponential,
     }  # fmt: skip

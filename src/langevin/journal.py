@@ -18,6 +18,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 __all__ = ["Journal", "State", "remove_temporaries", "write_atomic"]
 
+S = TypeVar("S", bound="State")
+
 
 def write_atomic(path: Path, data: bytes) -> None:
     """Make `data` the content of the file; after a kill or an error it is there whole, or the file is as it was.
@@ -48,9 +50,6 @@ class State(Protocol):
 
     def apply(self, entry: dict[str, Any]) -> None:
         """Take in one line, the header too; a ValueError, TypeError or KeyError says that it is not a line of this format."""
-
-
-S = TypeVar("S", bound=State)
 
 
 class Journal(Generic[S]):
@@ -84,34 +83,14 @@ class Journal(Generic[S]):
     """
 
     def __init__(self, path: Path, format: str, version: int, new_state: Callable[[], S]) -> None:
-        """Read the file, if there is one."""
+        """Read the file, if there is one; a ValueError names the path and the line that is damaged or of another format."""
         self._fd: int | None = None  # of the lock file, while this object holds the lock
         self.path, self.format, self.version, self._new_state = path, format, version, new_state
         self.in_step = False
-        self.read()
-
-    def read(self) -> None:
-        """Build the state anew from the file's whole lines.
-
-        Raises:
-            ValueError: a line is damaged, or the journal is another format's; the message has the path and the line.
-        """
-        state, data = self._new_state(), self.path.read_bytes() if self.path.exists() else b""
-        end = data.rfind(b"\n") + 1  # where the last whole line ends
-        for number, line in enumerate(data[:end].split(b"\n")[:-1], 1):
-            try:
-                state.apply(self._parse(line, number == 1))
-            except (KeyError, TypeError, AttributeError, ValueError) as error:
-                reason = error if isinstance(error, ValueError) else f"not a line of a {self.format}: {error!r}"
-                raise ValueError(f"{self.path} line {number}: {reason}") from error
-        self.state, self._end = state, end
+        self._read()
 
     def lock(self) -> bool:
-        """Take the lock, unless this object has it; returns whether it was taken now, so that others may have written before.
-
-        Raises:
-            RuntimeError: another writer holds it.
-        """
+        """Take the lock unless this object has it; returns whether it was taken now. RuntimeError if another writer has it."""
         import fcntl
 
         if self._fd is not None:
@@ -120,7 +99,8 @@ class Journal(Generic[S]):
         fd = os.open(self.path.with_name("lock"), os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            self._read()  # others may have written since
+        except BaseException as error:
             os.close(fd)
             if isinstance(error, BlockingIOError):
                 raise RuntimeError(f"{self.path.parent}: another writer holds the lock") from error
@@ -137,27 +117,20 @@ class Journal(Generic[S]):
 
     @contextmanager
     def writing(self) -> Iterator[bool]:
-        """Hold the lock (and keep it) to append; gives True if the file was read anew: just locked, or the last time failed."""
+        """Take the lock, and keep it, to append; gives True where leftovers are possible: just locked, or the last time failed."""
         self.lock()
-        anew = not self.in_step
-        if anew:
-            self.read()
-        self.in_step = False
-        yield anew
+        unsure, self.in_step = not self.in_step, False
+        if unsure:
+            self._read(self._end)  # without what a failed append left behind
+        yield unsure
         self.in_step = True
 
     def begin(self, **fields: Any) -> None:
         """Append the header, with the store's own fields."""
         self.append({"kind": "header", "format": self.format, "version": self.version, **fields})
-        with _named(self.path):
-            _sync_folder(self.path.parent)
 
     def append(self, *entries: dict[str, Any]) -> None:
-        """Write the lines, wait for the disk and apply them to the state; only inside `writing`.
-
-        Raises:
-            OSError: they could not be written; the message names the file.
-        """
+        """Write the lines, wait for the disk and apply them to the state; only inside `writing`. An OSError names the file."""
         if self._fd is None:
             raise RuntimeError(f"{self.path}: append needs the lock, use it inside `with journal.writing()`")
         lines = [json.dumps(entry).encode() + b"\n" for entry in entries]
@@ -165,9 +138,22 @@ class Journal(Generic[S]):
         data = b"".join(lines)
         with _named(self.path):
             _write(self.path, data, self._end)
+            if not self._end:  # a new file
+                _sync_folder(self.path.parent)
         self._end += len(data)
         for entry in parsed:
             self.state.apply(entry)
+
+    def _read(self, limit: int | None = None) -> None:
+        state, data = self._new_state(), self.path.read_bytes()[:limit] if self.path.exists() else b""
+        end = data.rfind(b"\n") + 1  # where the last whole line ends
+        for number, line in enumerate(data[:end].split(b"\n")[:-1], 1):
+            try:
+                state.apply(self._parse(line, number == 1))
+            except (KeyError, TypeError, AttributeError, ValueError) as error:
+                reason = error if isinstance(error, ValueError) else f"not a line of a {self.format}: {error!r}"
+                raise ValueError(f"{self.path} line {number}: {reason}") from error
+        self.state, self._end = state, end
 
     def _parse(self, line: bytes, first: bool) -> dict[str, Any]:
         entry: dict[str, Any] = json.loads(line)

@@ -38,7 +38,9 @@ def run(kernel, *, noise=0.0, steps=250, memory=None, seed=1, covariance=COVARIA
 
 def assert_same_covariance(found, exact, count=NUM_CHAINS, k=5.0):
     error = np.sqrt((np.outer(np.diag(exact), np.diag(exact)) + exact**2) / count)
-    assert np.all(np.abs(found - exact) < k * error), f"found\n{found}\nexact\n{exact}\nstandard errors off\n{(found - exact) / error}"
+    assert np.all(np.abs(found - exact) < k * error), (
+        f"found\n{found}\nexact\n{exact}\nstandard errors off\n{(found - exact) / error}"
+    )
 
 
 @pytest.mark.parametrize("noise", [0.0, 1.0])
@@ -48,7 +50,9 @@ def test_sgld_has_the_law_of_its_recursion(noise, tau):
     assert_same_covariance(run(lv.sgld(0.05, temperature=tau), noise=noise, start=exact), exact)
 
 
-@pytest.mark.parametrize(("a", "beta", "eps", "noise"), [(1.0, 0.9, 0.05, 1.0), (10.0, 0.9, 0.01, 0.0), (0.01, 0.9, 0.1, 1.0), (3.0, 0.5, 0.02, 2.0)])
+@pytest.mark.parametrize(
+    ("a", "beta", "eps", "noise"), [(1.0, 0.9, 0.05, 1.0), (10.0, 0.9, 0.01, 0.0), (0.01, 0.9, 0.1, 1.0), (3.0, 0.5, 0.02, 2.0)]
+)
 def test_published_msgld_has_the_law_of_its_recursion(a, beta, eps, noise):
     exact = momentum_covariance(PRECISION, eps=eps, a=a, beta=beta, s=noise)
     assert_same_covariance(run(lv.msgld(eps, bias_factor=a, beta=beta), noise=noise, start=exact), exact)

@@ -44,7 +44,11 @@ CASES = {
     "sgrld": (
         lv.sgrld(EPS, temperature=TAU, metric=information),
         oracle.sgrld,
-        {"inverse": lambda t: 1 / (1 + t**2), "inverse_slope": lambda t: -2 * t / (1 + t**2) ** 2, "root": lambda t: (1 + t**2) ** -0.5},
+        {
+            "inverse": lambda t: 1 / (1 + t**2),
+            "inverse_slope": lambda t: -2 * t / (1 + t**2) ** 2,
+            "root": lambda t: (1 + t**2) ** -0.5,
+        },
     ),
 }
 

@@ -188,7 +188,5 @@ def test_any_drift_goes_with_any_preconditioner(drift, metric):
 
 def test_the_sum_of_drifts_adds_their_biases():
     total = Total((Momentum(2.0), Momentum(3.0)))
-    torch.testing.assert_close(
-        path(lv.langevin(0.02, drift=total)), path(lv.msgld(0.02, bias_factor=5.0)), rtol=1e-12, atol=1e-12
-    )
+    torch.testing.assert_close(path(lv.langevin(0.02, drift=total)), path(lv.msgld(0.02, bias_factor=5.0)), rtol=1e-12, atol=1e-12)
     assert total.cooling() == 6.0

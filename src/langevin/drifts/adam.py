@@ -35,7 +35,7 @@ class Adam:
     betas: tuple[float, float] = (0.9, 0.999)
     eps_root: float = 1e-5
 
-    def __post_init__(self) -> None:  # noqa: D105
+    def __post_init__(self) -> None:
         check_number("Adam", "bias_factor", self.factor, ">= 0", lambda v: v >= 0)
         check_number("Adam", "eps_root", self.eps_root, "> 0", lambda v: v > 0)
         if not isinstance(self.betas, tuple) or len(self.betas) != 2:

@@ -19,7 +19,8 @@ class Drift(Protocol):
     Implementations are frozen dataclasses whose fields are the settings. `bias` and `update` use operators only
     (``+ - * /``, and ``** -0.5`` for roots), so that the same two functions run on tensors, inside a compiled scan and,
     traced once, as a fused CPU kernel. Roots are written ``x ** -0.5`` because torch rounds that as IEEE asks on the CPU, and not
-    ``x ** 0.5``, so that all engines give the same bits. The kernel reads `bias` first and then calls `update`: the paper's m_t and V_t exclude the gradient of step t.
+    ``x ** 0.5``, so that all engines give the same bits. The kernel reads `bias` first and then calls `update`: the paper's m_t and
+    V_t exclude the gradient of step t.
     """
 
     @property

@@ -28,7 +28,7 @@ class Momentum:
     factor: float = 1.0
     beta: float = 0.9
 
-    def __post_init__(self) -> None:  # noqa: D105
+    def __post_init__(self) -> None:
         check_number("Momentum", "bias_factor", self.factor, ">= 0", lambda v: v >= 0)
         check_number("Momentum", "beta", self.beta, "0 <= beta < 1", lambda v: 0 <= v < 1)
 

@@ -24,7 +24,7 @@ class Total:
 
     drifts: tuple[Drift, ...]
 
-    def __post_init__(self) -> None:  # noqa: D105
+    def __post_init__(self) -> None:
         if not self.drifts or not all(isinstance(drift, Drift) for drift in self.drifts):
             raise needs("Total", "drifts", "a non-empty tuple of drifts", self.drifts, TypeError)
 

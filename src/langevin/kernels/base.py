@@ -52,9 +52,7 @@ class Kernel(ABC):
     def __post_init__(self) -> None:
         """Check the settings."""
         object.__setattr__(self, "step_size", as_schedule(self.name, "step_size", self.step_size))
-        object.__setattr__(
-            self, "temperature", check_number(self.name, "temperature", self.temperature, ">= 0", lambda v: v >= 0)
-        )
+        object.__setattr__(self, "temperature", check_number(self.name, "temperature", self.temperature, ">= 0", lambda v: v >= 0))
 
     @property
     @abstractmethod
@@ -118,7 +116,5 @@ class Kernel(ABC):
         if noise.shape != noise_shape:
             raise needs(self.name, "noise", f"shape {tuple(noise_shape)}", tuple(noise.shape))
         step_size = self.step_size(state.step)  # type: ignore[operator] # a schedule since __post_init__
-        position, memory = self.update(
-            state.position, gradient, noise, state.memory, step_size, 0.0 if state.step == 0 else 1.0
-        )
+        position, memory = self.update(state.position, gradient, noise, state.memory, step_size, 0.0 if state.step == 0 else 1.0)
         return KernelState(position, memory, state.step + 1), StepInfo(step_size, gradient)

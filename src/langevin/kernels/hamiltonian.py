@@ -27,7 +27,7 @@ class Hamiltonian(Kernel):
 
     beta: float = 0.9
 
-    def __post_init__(self) -> None:  # noqa: D105
+    def __post_init__(self) -> None:
         super().__post_init__()
         check_number(self.name, "beta", self.beta, "0 <= beta < 1", lambda v: 0 <= v < 1)
 

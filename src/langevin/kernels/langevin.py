@@ -26,7 +26,7 @@ class Langevin(Kernel):
     drift: Drift = field(default_factory=NoDrift)
     preconditioner: Preconditioner = field(default_factory=Identity)
 
-    def __post_init__(self) -> None:  # noqa: D105
+    def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.drift, Drift):
             raise needs(self.name, "drift", "a drift of langevin.drifts", self.drift, TypeError)

@@ -42,7 +42,7 @@ class Recipe(Kernel):
     num_auxiliary: int = 0
     kinetic: Callable[[Tensor], Tensor] = _standard_kinetic
 
-    def __post_init__(self) -> None:  # noqa: D105
+    def __post_init__(self) -> None:
         super().__post_init__()
         check_integer(self.name, "num_auxiliary", self.num_auxiliary, 0)
         if not callable(self.diffusion):

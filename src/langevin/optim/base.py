@@ -90,9 +90,8 @@ class LangevinOptimizer(torch.optim.Optimizer):
     ) -> None:
         """Check the settings and build the groups."""
         self._refuse(unknown)
-        self._fused = fused
-        common = {"lr": lr, "num_data": num_data, "temperature": temperature, "prior": prior, "seed": seed, "step": 0}
-        super().__init__(params, {**common, **settings})
+        common = {"num_data": num_data, "temperature": temperature, "prior": prior, "seed": seed, "fused": fused}
+        super().__init__(params, {"lr": lr, **settings, **common, "step": 0})
 
     @classmethod
     def _refuse(cls, unknown: dict[str, Any]) -> None:
@@ -133,7 +132,7 @@ class LangevinOptimizer(torch.optim.Optimizer):
         return _build(type(self).recipe, group["temperature"], tuple((name, group[name]) for name in self.settings))
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step of the sampler with the gradients of the mean loss.
 
         Args:
@@ -174,7 +173,7 @@ class LangevinOptimizer(torch.optim.Optimizer):
         step_size = float(group["lr"]) / group["num_data"]
         batches: dict[tuple[torch.dtype, bool], list[_Entry]] = {}
         for entry in entries:
-            if self._fused is False or not _is_fusable(entry, kernel):
+            if group["fused"] is False or not _is_fusable(entry, kernel):
                 _update_by_torch(group, kernel, entry, step_size)
             else:
                 batches.setdefault((entry.position.dtype, entry.is_new), []).append(entry)
@@ -251,7 +250,13 @@ def _update_by_torch(group: dict[str, Any], kernel: Kernel, entry: _Entry, step_
     position, gradient = entry.position.to(dtype), entry.gradient.to(dtype)
     noises = [
         normal(
-            group["seed"], stream(purpose), group["step"], position.numel(), offset=entry.offset, dtype=dtype, device=position.device
+            group["seed"],
+            stream(purpose),
+            group["step"],
+            position.numel(),
+            offset=entry.offset,
+            dtype=dtype,
+            device=position.device,
         ).view(position.shape)
         for purpose in (Purpose.POSITION, Purpose.SECOND)[: kernel.num_noises]
     ]

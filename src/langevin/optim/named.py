@@ -41,7 +41,8 @@ class SGLD(LangevinOptimizer):
 class PSGLD(LangevinOptimizer):
     """Preconditioned SGLD: `langevin.psgld` with V averaged over gradients of the mean loss (``num_data=N``).
 
-    ``V' = beta V + (1 - beta) (g / N)**2``, ``G = 1 / (eps + sqrt(V'))``, ``theta' = theta - (lr / N) G g + sqrt(2 (lr / N) tau G) eta``
+    ``V' = beta V + (1 - beta) (g / N)**2``, ``G = 1 / (eps + sqrt(V'))``,
+    ``theta' = theta - (lr / N) G g + sqrt(2 (lr / N) tau G) eta``
 
     Args:
         params: parameters, or groups of them.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -77,12 +78,12 @@ class Mixture:
 
     def nearest_mode(self, position: Tensor) -> Tensor:
         """Return the index of the nearest component mean, shape (...)."""
-        return torch.cdist(position.reshape(-1, position.shape[-1]), self.means.to(position)).argmin(-1).reshape(
-            position.shape[:-1]
+        return (
+            torch.cdist(position.reshape(-1, position.shape[-1]), self.means.to(position)).argmin(-1).reshape(position.shape[:-1])
         )
 
 
-def _matrix(who: str, argument: str, value: Tensor | list | tuple) -> Tensor:
+def _matrix(who: str, argument: str, value: Tensor | Sequence[Sequence[float]]) -> Tensor:
     matrix = torch.as_tensor(value, dtype=torch.float64)
     if matrix.ndim != 2:
         raise needs(who, argument, "a matrix", tuple(matrix.shape))
@@ -91,7 +92,9 @@ def _matrix(who: str, argument: str, value: Tensor | list | tuple) -> Tensor:
     return matrix
 
 
-def gaussian(covariance: Tensor | list, *, mean: Tensor | list | None = None, gradient_noise: float = 0.0) -> Gaussian:
+def gaussian(
+    covariance: Tensor | Sequence[Sequence[float]], *, mean: Tensor | Sequence[float] | None = None, gradient_noise: float = 0.0
+) -> Gaussian:
     """Make N(mean, covariance).
 
     Args:
@@ -117,10 +120,10 @@ def gaussian(covariance: Tensor | list, *, mean: Tensor | list | None = None, gr
 
 
 def mixture(
-    means: Tensor | list | tuple = FIVE_MODES,
+    means: Tensor | Sequence[Sequence[float]] = FIVE_MODES,
     *,
     std: float = 0.5**0.5,
-    weights: Tensor | list | None = None,
+    weights: Tensor | Sequence[float] | None = None,
     gradient_noise: float = 0.0,
 ) -> Mixture:
     """Make a mixture of Gaussians with covariance std**2 I; by default the five components of section 4.2.

@@ -94,9 +94,7 @@ def energy(energy_fn: Callable[[Tensor], Tensor], *, gradient_noise: float = 0.0
     return EnergyTarget(energy_fn, check_number("energy", "gradient_noise", gradient_noise, ">= 0", lambda v: v >= 0))
 
 
-def likelihood(
-    log_likelihood_fn: Callable[..., Tensor], *, prior: Prior, gradient_noise: float = 0.0
-) -> LikelihoodTarget:
+def likelihood(log_likelihood_fn: Callable[..., Tensor], *, prior: Prior, gradient_noise: float = 0.0) -> LikelihoodTarget:
     """Make a posterior from a log-likelihood per datum and a prior; N / n is the library's business.
 
     Args:

@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit, types
-from numba.extending import intrinsic, overload
+from numba import types
+from numba.extending import overload
+
+from langevin.elementary import bitcast, fma, inlined, kernel, polynomial, square_root
 
 __all__ = ["draw_batches", "draw_rows", "fill_normal", "make_scratch", "philox", "run_in_threads"]
 
@@ -32,42 +34,6 @@ FEISTEL_MULTIPLIER = np.uint64(0xD2B74407B1CE6E93)
 FEISTEL_ROUNDS = 24
 FEISTEL_MIN_BITS = 8  # below this, permutations of a handful of data are visibly not uniform
 
-# Calls, and the branch of a division that may raise, keep a loop scalar: inline the former, let the latter give inf.
-kernel = njit(nogil=True, cache=True, error_model="numpy")
-inlined = njit(nogil=True, forceinline=True, error_model="numpy")
-
-
-@intrinsic
-def bitcast(typing_context: Any, value: Any) -> Any:
-    """The same bits as a float if they were an unsigned integer, and the other way round."""
-    pairs: Any = {types.float32: types.uint32, types.float64: types.uint64}
-    target = (pairs | {integer: real for real, integer in pairs.items()})[value]
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], context.get_value_type(target))
-
-    return target(value), codegen
-
-
-@intrinsic
-def fma(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
-    """Fused a * b + c: rounded once, on every machine."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.fma(*arguments)
-
-    return a(a, a, a), codegen
-
-
-@intrinsic
-def square_root(typing_context: Any, value: Any) -> Any:
-    """The instruction; `math.sqrt` is a library call that may set errno, so a loop with it stays scalar."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.call(builder.module.declare_intrinsic("llvm.sqrt", [arguments[0].type]), arguments)
-
-    return value(value), codegen
-
 
 @inlined
 def philox(c0, c1, c2, c3, key0, key1):
@@ -82,14 +48,6 @@ def philox(c0, c1, c2, c3, key0, key1):
         key0 += WEYL[0]
         key1 += WEYL[1]
     return c0 & LOW, c1 & LOW, c2 & LOW, c3 & LOW
-
-
-@inlined
-def polynomial(x, coefficients):
-    y = coefficients[0]
-    for coefficient in coefficients[1:]:
-        y = fma(y, x, coefficient)
-    return y
 
 
 def make_pair(uint: Any, sint: Any, real: Any, log: Any, sine: Any, cosine: Any, log2: Any) -> Any:

@@ -1,0 +1,38 @@
+"""Noise with an address: every random number is a pure function of (seed, stream, step, element).
+
+There is no generator and no state. Philox4x32-10 encrypts an address under the seed, so the same address gives the same
+number in any order, in any slice, on any number of threads, and for chains drawn alone or together.
+
+The layout is fixed, because results depend on it:
+
+    key      = seed low 32 bits, seed high 32 bits
+    counter  = c0: block, the element divided by the lanes of a block
+               c1: step low 32 bits
+               c2: stream low 32 bits (the chain)
+               c3: stream high 8 bits (the purpose) | step high 24 bits << 8
+
+A block of four words x0..x3 holds four float32 normals, the Box-Muller pairs of (x0, x1) and of (x2, x3), or the two
+float64 normals of (x1 x0, x3 x2) as 64-bit words. In a pair the first word, an integer n of w bits, is the radius
+sqrt(-2 log u) with u = (n + 1/2) / 2**w. The second is the angle: its top two bits are the quadrant, the rest a phase
+in (-pi/4, pi/4). The float32 tail reaches 6.7 standard deviations, the float64 tail 9.4. bfloat16 and float16 are
+float32 draws, rounded.
+
+`normal` and `batch_indices` run in numba on the CPU. The `_reference` versions are plain torch: the oracle in tests, the
+path on other devices, and the fallback without numba. Integers agree exactly, normals to rounding.
+"""
+
+from langevin.noise.address import Purpose, stream, streams
+from langevin.noise.draw import batch_indices, normal, permutation
+from langevin.noise.reference import batch_indices_reference, normal_reference, philox
+
+__all__ = [
+    "Purpose",
+    "batch_indices",
+    "batch_indices_reference",
+    "normal",
+    "normal_reference",
+    "permutation",
+    "philox",
+    "stream",
+    "streams",
+]

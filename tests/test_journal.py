@@ -1,0 +1,115 @@
+"""The journal by itself; kills, full disks, damaged lines and the lock are tested through the bank."""
+
+import errno
+import os
+import pickle
+
+import pytest
+
+from langevin.journal import Journal, remove_temporaries, write_atomic
+
+
+class Lines:
+    """A state that keeps the lines as they come."""
+
+    def __init__(self):
+        self.seen = []
+
+    def apply(self, entry):
+        self.seen.append(entry["kind"])
+
+
+def opened(folder):
+    return Journal(folder / "log.jsonl", "log", 1, Lines)
+
+
+def begun(folder, *kinds):
+    journal = opened(folder)
+    with journal.writing():
+        journal.begin(note="mine")
+        journal.append(*({"kind": kind} for kind in kinds))
+    return journal
+
+
+def test_an_atomic_write_replaces_the_file_and_a_failed_one_leaves_it(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    for data in (b"long before", b"short", b""):
+        write_atomic(path, data)
+        assert path.read_bytes() == data
+
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for function in ("write", "fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, function, full)
+            with pytest.raises(OSError, match="No space left") as caught:
+                write_atomic(path, b"after")
+        assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(path))
+        assert path.read_bytes() == b""
+        assert list(tmp_path.iterdir()) == [path]
+
+
+def test_only_the_temporaries_of_matching_files_are_removed(tmp_path):
+    for name in (".draw-1.tmp", ".other.tmp", "draw-1", "draw-1.tmp"):
+        (tmp_path / name).touch()
+    remove_temporaries(tmp_path, "draw-*")
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".other.tmp", "draw-1", "draw-1.tmp"]
+
+
+def test_append_refuses_what_could_not_be_read_back_and_writes_nothing(tmp_path):
+    journal = opened(tmp_path)
+    with pytest.raises(RuntimeError, match=r"log\.jsonl: append needs the lock"):
+        journal.append({"kind": "a"})
+    with pytest.raises(ValueError, match="expected a log header on line 1"), journal.writing():
+        journal.append({"kind": "a"})
+    assert not journal.path.exists()
+    begun_bytes = begun(tmp_path / "b", "a").path.read_bytes()
+    journal = opened(tmp_path / "b")
+    with pytest.raises(ValueError, match="and only there, found 'header'"), journal.writing():
+        journal.begin()
+    assert journal.path.read_bytes() == begun_bytes
+
+
+def test_an_append_after_a_failed_one_in_the_same_block_leaves_whole_lines(tmp_path, monkeypatch):
+    journal = begun(tmp_path, "a")
+    real = os.write
+
+    def half(fd, data):
+        real(fd, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with journal.writing():
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", half)
+            with pytest.raises(OSError, match="No space left"):
+                journal.append({"kind": "lost"})
+        journal.append({"kind": "b"})
+    assert journal.state.seen == opened(tmp_path).state.seen == ["header", "a", "b"]
+
+
+def test_a_writer_refused_for_a_damaged_line_stays_refused_and_cuts_nothing(tmp_path):
+    early = opened(tmp_path)
+    begun(tmp_path, "a")
+    with early.path.open("ab") as file:
+        file.write(b"damaged\n")
+    data = early.path.read_bytes()
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"log\.jsonl line 3: "), early.writing():
+            early.append({"kind": "b"})
+    assert early.path.read_bytes() == data
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")  # beside threads: the child only looks and leaves
+def test_an_unpickled_journal_that_takes_the_lock_gives_it_up_in_a_forked_child(tmp_path):
+    journal = pickle.loads(pickle.dumps(begun(tmp_path, "a")))
+    with journal.writing() as unsure:
+        assert unsure
+    with journal.writing() as unsure:
+        assert not unsure
+    assert (journal.lock(), journal.in_step) == (False, True)
+    child = os.fork()
+    if child == 0:
+        os._exit(int(journal.in_step or journal._fd is not None))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert journal.in_step
