@@ -8,7 +8,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "langevin"
 
 LEVELS = [
-    {"checks", "elementary", "journal"},
+    {"checks", "elementary", "journal", "threads"},
     {"bank", "noise", "schedules"},
     {"targets"},
     {"gradients", "drifts"},
@@ -16,6 +16,7 @@ LEVELS = [
     {"kernels"},
     {"fused", "samplers", "store"},
     {"optim", "sample"},
+    {"experiments"},
 ]
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
 

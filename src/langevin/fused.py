@@ -30,12 +30,12 @@ from langevin.checks import needs
 from langevin.gradients import energy_gradient
 from langevin.kernels import Kernel
 from langevin.noise import cpu as noise_cpu
-from langevin.noise.cpu import run_in_threads
 from langevin.targets.priors import Prior
+from langevin.threads import run_in_threads
 
 __all__ = ["Fused", "fuse", "table_row"]
 
-TILE = 2048  # elements whose noise is made at a time: 8 KB, so it is still in the first cache when the update reads it
+TILE = 4096  # elements whose noise is made at a time: 16 KB, so it is still in the cache when the update reads it
 GRAIN = 2**16  # elements: less is done before a second thread has woken up
 REALS: dict[torch.dtype, type[np.floating[Any]]] = {torch.float32: np.float32, torch.float64: np.float64}
 
@@ -126,7 +126,6 @@ def _symbolic(value: Any, name: str, program: Program, names: list[str]) -> Any:
     return value
 
 
-@functools.lru_cache(maxsize=1024, typed=True)
 def _numbers(value: Any) -> tuple[float, ...]:
     """Return the numbers that `_symbolic` replaced, in its order."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -190,22 +189,20 @@ def _write(kernel: Kernel, program: Program, names: Sequence[str], results: Sequ
 
 @dataclass(frozen=True, eq=False)
 class Fused:
-    """A compiled update of one structure (kernel, prior) and one dtype; the numbers in them are arguments."""
+    """The compiled update of a kernel and a prior."""
 
     source: str
     scalars: Callable[..., list[float]]
     loop: Callable[..., None]
+    numbers: tuple[float, ...]  # the settings of the kernel and of the prior
 
     def __call__(
-        self, kernel: Kernel, prior: Prior | None, num_data: float, step_size: float, started: float,
-        table: NDArray[np.int64], seed: int, step: int,
-    ) -> None:  # fmt: skip
+        self, table: NDArray[np.int64], *, num_data: float, step_size: float, started: float, seed: int, step: int
+    ) -> None:
         """Update, in place, every tensor of the table; see `table_row`."""
-        numbers = *_numbers(kernel), *_numbers(prior)  # type: ignore[arg-type] # priors are frozen dataclasses
-        scalars = np.array(self.scalars(step_size, started, num_data, *numbers), dtype=np.float64)
-        run_in_threads(
-            lambda begin, end: self.loop(table, scalars, np.uint64(seed), step, begin, end), int(table[:, 0].sum()), GRAIN
-        )
+        scalars = np.array(self.scalars(step_size, started, num_data, *self.numbers), dtype=np.float64)
+        key = np.uint64(seed)
+        run_in_threads(lambda begin, end: self.loop(table, scalars, key, step, begin, end), int(table[:, 0].sum()), GRAIN)
 
 
 def table_row(position: Tensor, gradient: Tensor, memory: Sequence[Tensor], offset: int) -> list[int]:
@@ -220,11 +217,9 @@ def _structure(value: Any) -> Any:
     return tuple(map(_structure, value)) if isinstance(value, tuple) else type(value)
 
 
-_compiled: dict[Any, Fused] = {}
-
-
+@functools.lru_cache(maxsize=1024)
 def fuse(kernel: Kernel, prior: Prior | None, dtype: torch.dtype) -> Fused:
-    """Return the fused update of an elementwise kernel, compiled on first use and kept.
+    """Return the fused update of an elementwise kernel; code is compiled once per structure, whatever the numbers.
 
     Example:
         >>> import langevin as lv
@@ -237,8 +232,11 @@ def fuse(kernel: Kernel, prior: Prior | None, dtype: torch.dtype) -> Fused:
     if key not in _compiled:
         program, names, results = _trace(kernel, prior)
         source = _write(kernel, program, names, results)
-        _compiled[key] = Fused(source, *_compile(source, REALS[dtype]))
-    return _compiled[key]
+        _compiled[key] = source, *_compile(source, REALS[dtype])
+    return Fused(*_compiled[key], _numbers(kernel) + _numbers(prior))
+
+
+_compiled: dict[Any, tuple[str, Callable[..., list[float]], Callable[..., None]]] = {}
 
 
 def _compile(source: str, real: type[np.floating[Any]]) -> tuple[Callable[..., list[float]], Callable[..., None]]:

@@ -8,19 +8,15 @@ contracted or reassociated, so an element has the same bits whatever the vector 
 """
 
 import math
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import torch
 from numba import types
 from numba.extending import overload
 
 from langevin.elementary import bitcast, fma, inlined, kernel, polynomial, square_root
 
-__all__ = ["draw_batches", "draw_rows", "fill_normal", "make_scratch", "philox", "run_in_threads"]
+__all__ = ["draw_batches", "draw_rows", "fill_normal", "make_scratch", "philox"]
 
 TILE = 512  # blocks; a float32 tile is 8 KB of words and 8 KB of normals, so both stay in the first cache
 LOW = np.uint64(0xFFFFFFFF)
@@ -313,42 +309,3 @@ def draw_batches(out, num_data, seed, stream, step, num_streams, begin, end):
         if count < batch_size:
             rest = batch_size - count
             permute(out[row, count:], 0, rest, num_data, seed, chain, epoch + 1, keys, values, places)
-
-
-pool: ThreadPoolExecutor | None = None
-
-
-def forget_pool() -> None:
-    """Threads do not survive a fork: let the child start its own."""
-    global pool
-    pool = None
-
-
-os.register_at_fork(after_in_child=forget_pool)
-
-
-def run_in_threads(work: Callable[[int, int], object], count: int, grain: int) -> None:
-    """Call `work(begin, end)` on consecutive pieces of `range(count)`, each about `grain` long, on all torch threads.
-
-    The threads are Python's, for `work` releases the GIL: an OpenMP pool of our own would fight torch's for the cores.
-    Whoever is free takes the next piece, so a busy core delays nobody.
-    """
-    global pool
-    num_pieces = max(1, count // grain)
-    num_helpers = min(torch.get_num_threads(), num_pieces) - 1
-    if num_helpers == 0:
-        work(0, count)
-        return
-    pieces = iter([(count * i // num_pieces, count * (i + 1) // num_pieces) for i in range(num_pieces)])
-
-    def take_pieces() -> None:
-        for begin, end in pieces:  # a list iterator hands out each piece once, under the GIL
-            work(begin, end)
-
-    if pool is None:
-        pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="langevin")
-    helpers = [pool.submit(take_pieces) for _ in range(num_helpers)]
-    take_pieces()
-    for helper in helpers:
-        if not helper.cancel():  # a helper that has not started by now has nothing left to do
-            helper.result()

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from langevin.noise.address import Address, check_batch, check_int, check_normal, lanes_of, result_shape
 from langevin.noise.reference import batch_indices_reference, normal_reference
+from langevin.threads import run_in_threads
 
 try:
     from langevin.noise import cpu
@@ -62,7 +63,7 @@ def normal(
         def draw(begin: int, end: int) -> None:
             cpu.draw_rows(flat, size, offset, key, rows.stream, rows.step, rows.num_streams, begin, end)
 
-        cpu.run_in_threads(draw, rows.num_steps * rows.num_streams * blocks_per_row, GRAIN)
+        run_in_threads(draw, rows.num_steps * rows.num_streams * blocks_per_row, GRAIN)
     return out.to(dtype)
 
 
@@ -126,5 +127,5 @@ def batch_indices(
     def draw(begin: int, end: int) -> None:
         cpu.draw_batches(table, num_data, key, rows.stream, rows.step, rows.num_streams, begin, end)
 
-    cpu.run_in_threads(draw, len(table), 1 + GRAIN // batch_size)
+    run_in_threads(draw, len(table), 1 + GRAIN // batch_size)
     return out

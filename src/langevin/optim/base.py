@@ -148,39 +148,45 @@ class LangevinOptimizer(torch.optim.Optimizer):
         offset = 0
         for group in self.param_groups:
             kernel = self._kernel(group)
-            entries = []
+            names, entries = kernel.memory, []
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    entries.append(self._entry(parameter, kernel, offset))
+                    entries.append(self._entry(parameter, parameter.grad, names, offset))
                 offset += parameter.numel()
             self._update(group, kernel, entries)
             group["step"] += 1
         return loss
 
-    def _entry(self, parameter: Tensor, kernel: Kernel, offset: int) -> _Entry:
-        gradient, state = parameter.grad, self.state[parameter]
-        if gradient is None or gradient.layout != torch.strided:
-            found = None if gradient is None else gradient.layout
-            raise needs(type(self).__name__, "params", "dense gradients (sparse=False in the layer)", found)
-        is_new = any(name not in state for name in kernel.memory)
-        for name in kernel.memory if is_new else ():
-            # Averages in half precision would stand still: they are kept in float32.
-            state[name] = torch.zeros_like(parameter, dtype=_WIDE.get(parameter.dtype, parameter.dtype))
-        return _Entry(parameter, gradient, [state[name] for name in kernel.memory], offset, is_new)
+    def _entry(self, parameter: Tensor, gradient: Tensor, names: tuple[str, ...], offset: int) -> _Entry:
+        if gradient.layout != torch.strided:
+            raise needs(type(self).__name__, "params", "dense gradients (sparse=False in the layer)", gradient.layout)
+        state = self.state[parameter]
+        is_new = len(state) < len(names)
+        if is_new:
+            for name in names:
+                # Averages in half precision would stand still: they are kept in float32.
+                state[name] = torch.zeros_like(parameter, dtype=_WIDE.get(parameter.dtype, parameter.dtype))
+        return _Entry(parameter, gradient, [state[name] for name in names], offset, is_new)
 
     def _update(self, group: dict[str, Any], kernel: Kernel, entries: list[_Entry]) -> None:
         """Move the parameters: those the fused engine can take in one call per dtype, the others one by one."""
         step_size = float(group["lr"]) / group["num_data"]
+        may_fuse = engine is not None and group["fused"] is not False and kernel.is_elementwise
         batches: dict[tuple[torch.dtype, bool], list[_Entry]] = {}
         for entry in entries:
-            if group["fused"] is False or not _is_fusable(entry, kernel):
-                _update_by_torch(group, kernel, entry, step_size)
-            else:
+            if may_fuse and _is_fusable(entry):
                 batches.setdefault((entry.position.dtype, entry.is_new), []).append(entry)
+            else:
+                _update_by_torch(group, kernel, entry, step_size)
         for (dtype, is_new), batch in batches.items():
             table = np.array([engine.table_row(*entry[:4]) for entry in batch], dtype=np.int64)
             engine.fuse(kernel, group["prior"], dtype)(
-                kernel, group["prior"], group["num_data"], step_size, 0.0 if is_new else 1.0, table, group["seed"], group["step"]
+                table,
+                num_data=group["num_data"],
+                step_size=step_size,
+                started=0.0 if is_new else 1.0,
+                seed=group["seed"],
+                step=group["step"],
             )
 
     def state_dict(self) -> dict[str, Any]:
@@ -232,16 +238,14 @@ def _build(recipe: Callable[..., Kernel], temperature: float, settings: tuple[tu
     return recipe(1.0, temperature=temperature, **dict(settings))
 
 
-def _is_fusable(entry: _Entry, kernel: Kernel) -> bool:
-    return (
-        engine is not None
-        and kernel.is_elementwise
-        and entry.position.dtype in engine.REALS
-        and all(
-            tensor.device.type == "cpu" and tensor.dtype == entry.position.dtype and tensor.is_contiguous()
-            for tensor in (entry.position, entry.gradient, *entry.memory)
-        )
-    )
+def _is_fusable(entry: _Entry) -> bool:
+    dtype = entry.position.dtype
+    if dtype not in engine.REALS:
+        return False
+    for tensor in (entry.position, entry.gradient, *entry.memory):
+        if not tensor.is_cpu or tensor.dtype != dtype or not tensor.is_contiguous():
+            return False
+    return True
 
 
 def _update_by_torch(group: dict[str, Any], kernel: Kernel, entry: _Entry, step_size: float) -> None:
