@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-all lint bench clean
+.PHONY: demo test test-all lint bench bench-optim clean
 demo: .venv/installed
 	$(BIN)/python examples/demo.py
 
@@ -19,6 +19,10 @@ lint: .venv/installed
 
 bench: .venv/installed
 	$(BIN)/python benchmarks/noise.py
+	$(BIN)/python benchmarks/optim.py
+
+bench-optim: .venv/installed
+	$(BIN)/python benchmarks/optim.py
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "langevin needs Python 3.11 or newer, this is " + sys.version)'

@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic, overload
 
-__all__ = ["bitcast", "exponential", "fma", "inlined", "kernel", "pointer", "polynomial", "square_root"]
+__all__ = ["bitcast", "exponential", "fma", "pointer", "polynomial", "square_root"]
 
 # Calls, and the branch of a division that may raise, keep a loop scalar: inline the former, let the latter give inf.
 kernel = njit(nogil=True, cache=True, error_model="numpy")

@@ -1,0 +1,54 @@
+"""The README's examples run, and its table names every sampler."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import softplus
+
+import langevin as lv
+
+TEXT = (Path(__file__).parents[1] / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.S)
+
+
+@pytest.fixture
+def names(tmp_path, monkeypatch):
+    """Return what the examples take for granted: a model, a loader, data and starting points."""
+    monkeypatch.chdir(tmp_path)
+    with torch.random.fork_rng():
+        model = nn.Linear(3, 2)
+    x = lv.noise.normal(0, 0, 0, 600).reshape(200, 3)
+    labels = (x[:, 0] > 0).long()
+    return {
+        "lv": lv, "softplus": softplus, "model": model, "loss_fn": nn.functional.cross_entropy, "x_test": x[:5],
+        "loader": [(x, labels)] * 200, "x": x, "y": labels.float(), "init": torch.zeros(2, 3),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_the_examples_run(number, names, capsys):
+    code = BLOCKS[number].replace("30_000", "300").replace("10_000", "100")
+    exec(code, names)
+    capsys.readouterr()
+    if number == 0:
+        assert names["probabilities"].shape == (5, 2)
+    else:
+        assert names["samples"].draws.isfinite().all()
+
+
+def test_there_are_three_examples_and_two_commands():
+    assert len(BLOCKS) == 3
+    assert "make demo" in TEXT
+    assert "make test" in TEXT
+
+
+def test_the_table_names_every_sampler_and_optimizer():
+    for name in lv.RECIPES:
+        assert f"| `{name}` |" in TEXT
+    for name in lv.optim.__all__:
+        assert name == "LangevinOptimizer" or f"| `{name}` |" in TEXT
