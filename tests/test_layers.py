@@ -9,12 +9,12 @@ SOURCE = Path(__file__).parents[1] / "src" / "langevin"
 
 LEVELS = [
     {"checks", "elementary", "journal", "threads"},
-    {"bank", "noise", "schedules"},
+    {"bank", "noise", "ravel", "schedules"},
     {"targets"},
     {"gradients", "drifts"},
     {"preconditioners"},
     {"kernels"},
-    {"fused", "samplers", "store"},
+    {"engine", "fingerprint", "fused", "samplers", "store"},
     {"optim", "sample"},
     {"experiments"},
 ]

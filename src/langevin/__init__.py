@@ -2,16 +2,19 @@
 
 from langevin import drifts, gradients, kernels, noise, optim, preconditioners, schedules, targets
 from langevin.bank import CorruptDrawError, SampleBank
-from langevin.sample import sample
+from langevin.sample import resume, sample
 from langevin.samplers import RECIPES, asgld, langevin, msgld, psgld, recipe, sghmc, sgld, sgrld
-from langevin.store import ChainStatus, Samples
-from langevin.targets import priors
+from langevin.store import ChainStatus, Moments, Samples
+from langevin.store import open_samples as open
+from langevin.targets import Posterior, likelihoods, priors
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ChainStatus",
     "CorruptDrawError",
+    "Moments",
+    "Posterior",
     "RECIPES",
     "SampleBank",
     "Samples",
@@ -20,13 +23,16 @@ __all__ = [
     "gradients",
     "kernels",
     "langevin",
+    "likelihoods",
     "msgld",
     "noise",
+    "open",
     "optim",
     "preconditioners",
     "priors",
     "psgld",
     "recipe",
+    "resume",
     "sample",
     "schedules",
     "sghmc",

@@ -1,21 +1,41 @@
-"""Gradient estimates, each a pure function of (position, step): full, minibatch, noisy."""
+"""Gradient estimates, each a pure function of (position, step): full, minibatch, control variates, noisy."""
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from langevin.checks import check_integer, check_number, needs
+from langevin.checks import check_integer, check_number, check_position, needs
 from langevin.noise import Purpose, batch_indices, normal, streams
 from langevin.targets import Batch, Evaluation, Target
 
-__all__ = ["GradientFn", "check_data", "energy_gradient", "full", "minibatch", "noisy"]
+__all__ = ["GradientFn", "check_data", "control_variate", "energy_gradient", "find_mode", "full", "minibatch", "noisy"]
 
-GradientFn = Callable[[Tensor, int], Evaluation]
-"""(position (chains, dim), step) -> energy and gradient; whatever is random in it has the step in its address."""
+Draws = tuple[Tensor, ...]
+"""What is random in a gradient: tensors whose first axis is the step."""
+
+
+@dataclass(frozen=True)
+class GradientFn:
+    """A gradient estimate in two halves, so that a block of steps can be drawn ahead and then run without Python.
+
+    `draw` makes everything random for a range of steps, each number at its own address; `evaluate` is pure, takes what was drawn
+    for one step, and can be traced by a compiler. Calling the object does both for a single step.
+    """
+
+    draw: Callable[[range], Draws] = field(compare=False)
+    evaluate: Callable[[Tensor, Draws], Evaluation] = field(compare=False)
+    key: tuple[Any, ...]  # what `evaluate` depends on; two estimates with equal keys share their compiled code
+
+    def __call__(self, position: Tensor, step: int) -> Evaluation:
+        """Return energy and gradient at `position`, (chains, dim), as they are at `step`."""
+        return self.evaluate(position, tuple(drawn[0] for drawn in self.draw(range(step, step + 1))))
 
 
 def check_data(data: Sequence[Tensor] | Tensor) -> tuple[Tensor, ...]:
@@ -41,6 +61,11 @@ def energy_gradient(gradient: Any, position: Any, num_data: Any, prior: Any) -> 
     return scaled if prior is None else scaled + prior.gradient(position)
 
 
+def _identity(tensors: tuple[Tensor, ...]) -> tuple[int, ...]:
+    """Name tensors by their identity; whoever keeps the name keeps the tensors too, in `evaluate`."""
+    return tuple(map(id, tensors))
+
+
 def full(target: Target, data: Sequence[Tensor] | Tensor | None = None) -> GradientFn:
     """Take the gradient over all data.
 
@@ -49,16 +74,14 @@ def full(target: Target, data: Sequence[Tensor] | Tensor | None = None) -> Gradi
         >>> full(gaussian([[1.0]]))(torch.tensor([[2.0]]), 0).gradient
         tensor([[2.]])
     """
-    if data is None:
-        return lambda position, step: target.evaluate(position)
-    columns = check_data(data)
-    batch = Batch(columns, len(columns[0]), per_chain=False)
-    return lambda position, step: target.evaluate(position, batch)
+    columns = None if data is None else check_data(data)
+    batch = None if columns is None else Batch(columns, len(columns[0]), per_chain=False)
+    return GradientFn(
+        lambda steps: (), lambda position, drawn: target.evaluate(position, batch), ("full", target, _identity(columns or ()))
+    )
 
 
-def minibatch(
-    target: Target, data: Sequence[Tensor] | Tensor, batch_size: int, *, seed: int = 0, first_chain: int = 0
-) -> GradientFn:
+def minibatch(target: Target, data: Sequence[Tensor] | Tensor, batch_size: int, *, seed: int, chains: range) -> GradientFn:
     """Estimate the gradient from `batch_size` rows, scaled by N / n; every chain has an order of its own.
 
     Rows come without replacement: each datum once per epoch, in an order that is a function of (seed, chain, epoch).
@@ -68,7 +91,7 @@ def minibatch(
         data: its columns, each with N rows.
         batch_size: n, at most N.
         seed: of the order.
-        first_chain: number of the first chain, so that chains run apart see what they would see together.
+        chains: numbers of the chains, so that chains run apart see what they would see together.
     """
     columns = check_data(data)
     num_data = len(columns[0])
@@ -76,22 +99,152 @@ def minibatch(
     if batch_size > num_data:
         raise needs("minibatch", "batch_size", f"at most the {num_data} rows of the data", batch_size)
 
-    def gradient(position: Tensor, step: int) -> Evaluation:
-        chains = streams(Purpose.BATCH, range(first_chain, first_chain + len(position)))
-        rows = batch_indices(seed, chains, step, batch_size, num_data).to(columns[0].device)
+    def draw(steps: range) -> Draws:
+        return (batch_indices(seed, streams(Purpose.BATCH, chains), steps, batch_size, num_data).to(columns[0].device),)
+
+    def evaluate(position: Tensor, drawn: Draws) -> Evaluation:
+        (rows,) = drawn
         return target.evaluate(position, Batch(tuple(column[rows] for column in columns), num_data, per_chain=True))
 
-    return gradient
+    return GradientFn(draw, evaluate, ("minibatch", target, _identity(columns)))
 
 
-def noisy(gradient_fn: GradientFn, std: float, *, seed: int = 0, first_chain: int = 0) -> GradientFn:
-    """Add N(0, std**2 I) to a gradient, as the paper does to mimic minibatches (sections 4.1 and 4.2)."""
+def control_variate(
+    target: Target, data: Sequence[Tensor] | Tensor, batch_size: int, mode: Tensor, *, seed: int, chains: range
+) -> GradientFn:
+    """Estimate the gradient from `batch_size` rows, corrected by what the same rows say at a fixed centre.
+
+    ``grad U~(theta) = grad U(mode) + g(theta; rows) - g(mode; rows)``, where g is the gradient of `minibatch`, on the same rows.
+    Unbiased for any centre, and exact in the prior, which stands in all three terms. Its variance is zero at the centre and grows
+    like |theta - mode|^2, whereas that of `minibatch` stays of order N^2 / n. A step costs two minibatch gradients; the
+    full gradient at the centre is taken once, when this is built. The energy is that of `minibatch`.
+
+    It pays where chains stay near one mode (many data, few parameters). Far from the centre it is no better than `minibatch`,
+    or worse, at twice the cost.
+
+    Args:
+        target: a target with data.
+        data: its columns, each with N rows.
+        batch_size: n, at most N.
+        mode: the centre, (dim,), near the posterior mode: see `find_mode`.
+        seed: of the order, which is that of `minibatch`.
+        chains: numbers of the chains.
+
+    Reference: Baker, Fearnhead, Fox and Nemeth, "Control variates for stochastic gradient MCMC", 2019, equation 9.
+
+    Example:
+        >>> from langevin.targets import likelihood, priors
+        >>> target = likelihood(lambda theta, x: -0.5 * (x - theta) ** 2, prior=priors.gaussian(std=1.0))
+        >>> x = torch.tensor([0.0, 1.0, 2.0, 6.0])
+        >>> estimate = control_variate(target, x, 1, torch.tensor([2.0]), seed=0, chains=range(2))
+        >>> estimate(torch.tensor([[1.0], [3.0]]), 0).gradient  # linear in theta, so one row is as good as all
+        tensor([[-4.],
+                [ 6.]])
+    """
+    if not target.needs_data:
+        raise needs("control_variate", "target", "a target with data", type(target).__name__)
+    check_position("control_variate", "mode", mode)
+    if mode.ndim != 1:
+        raise needs("control_variate", "mode", "shape (dim,)", tuple(mode.shape))
+    centre = mode.detach().clone()
+    plain = minibatch(target, data, batch_size, seed=seed, chains=chains)
+    at_centre = full(target, data)(centre[None], 0).gradient
+    if not torch.isfinite(at_centre).all():
+        raise needs("control_variate", "mode", "a position where the gradient over all data is finite", centre.tolist())
+
+    def evaluate(position: Tensor, drawn: Draws) -> Evaluation:
+        if position.shape[-1] != len(centre):
+            raise needs("control_variate", "mode", f"shape ({position.shape[-1]},), that of one position", tuple(centre.shape))
+        energy, gradient = plain.evaluate(position, drawn)
+        # Real copies, not a view of one row: the same arithmetic as for positions, so that both cancel to the last bit.
+        _, baseline = plain.evaluate(centre.repeat(len(position), 1), drawn)
+        return Evaluation(energy, at_centre + (gradient - baseline))
+
+    # By content: a centre or data changed in place between two runs must not meet the code that was compiled for the old ones.
+    content = torch.cat([centre, at_centre[0]]).double().cpu().numpy().tobytes()
+    return GradientFn(plain.draw, evaluate, ("control_variate", content, *plain.key))
+
+
+def find_mode(
+    target: Target,
+    data: Sequence[Tensor] | Tensor | None,
+    init: Tensor,
+    *,
+    num_steps: int = 200,
+    tolerance: float = 1e-2,
+) -> Tensor:
+    """Go downhill on the full energy by L-BFGS, without any randomness; the centre for `control_variate`.
+
+    Args:
+        target: the target.
+        data: its columns; None for a target without data.
+        init: where to start, (dim,).
+        num_steps: steps at most.
+        tolerance: done when ``|grad U| <= tolerance * sqrt(N)``. One posterior standard deviation from the mode it is about
+            ``sqrt(N)`` for columns of order 1, so the default is about a hundredth of a standard deviation.
+
+    Returns:
+        A position (dim,), with a warning when its gradient is still above the tolerance. `control_variate` is unbiased there too,
+        only noisier.
+
+    Example:
+        >>> from langevin.targets import gaussian
+        >>> target = gaussian([[1.0, 0.9], [0.9, 1.0]], mean=[1.0, 2.0])
+        >>> find_mode(target, None, torch.zeros(2, dtype=torch.float64)).round(decimals=2)
+        tensor([1., 2.], dtype=torch.float64)
+    """
+    check_position("find_mode", "init", init)
+    if init.ndim != 1:
+        raise needs("find_mode", "init", "shape (dim,)", tuple(init.shape))
+    check_integer("find_mode", "num_steps", num_steps, 1)
+    check_number("find_mode", "tolerance", tolerance, "> 0", lambda v: v > 0)
+    gradient_fn = full(target, data)
+    num_data = 1 if data is None else len(check_data(data)[0])
+    small = tolerance * num_data**0.5
+    theta = init.detach().clone()
+    # It stops on its own where every element of the gradient is small; a change of zero never stops it, for energies of large data
+    # sets round to the same number long before the mode is reached.
+    largest = small / len(theta) ** 0.5
+    search = torch.optim.LBFGS(
+        [theta], max_iter=num_steps, tolerance_grad=largest, tolerance_change=0.0, line_search_fn="strong_wolfe"
+    )
+
+    def closure() -> float:
+        energy, gradient = gradient_fn(theta.detach()[None], 0)
+        theta.grad = gradient[0]
+        return float(energy[0])
+
+    search.step(closure)
+    norm = float(gradient_fn(theta[None], 0).gradient.norm())
+    if not math.isfinite(norm):
+        raise ValueError(f"find_mode(init=...) led to a gradient of norm {norm} at {theta.tolist()}; start elsewhere")
+    if norm > small:
+        warnings.warn(
+            f"find_mode() stopped after at most {num_steps} steps at a gradient of norm {norm:.3g}, above tolerance * sqrt(N) = "
+            f"{small:.3g}; more num_steps or another init may help",
+            stacklevel=2,
+        )
+    return theta
+
+
+def noisy(gradient_fn: GradientFn, std: float, *, seed: int, chains: range, like: Tensor) -> GradientFn:
+    """Add N(0, std**2 I) to a gradient, as the paper does to mimic minibatches (sections 4.1 and 4.2).
+
+    Args:
+        gradient_fn: the gradient.
+        std: standard deviation of the noise.
+        seed: of the noise.
+        chains: numbers of the chains.
+        like: the positions, (chains, dim), for their length, dtype and device.
+    """
     std = check_number("noisy", "std", std, ">= 0", lambda v: v >= 0)
 
-    def gradient(position: Tensor, step: int) -> Evaluation:
-        energy, exact = gradient_fn(position, step)
-        chains = streams(Purpose.GRADIENT, range(first_chain, first_chain + len(position)))
-        noise = normal(seed, chains, step, position.shape[-1], dtype=position.dtype, device=position.device)
-        return Evaluation(energy, exact + std * noise)
+    def draw(steps: range) -> Draws:
+        at = streams(Purpose.GRADIENT, chains)
+        return (normal(seed, at, steps, like.shape[-1], dtype=like.dtype, device=like.device), *gradient_fn.draw(steps))
 
-    return gradient
+    def evaluate(position: Tensor, drawn: Draws) -> Evaluation:
+        energy, exact = gradient_fn.evaluate(position, drawn[1:])
+        return Evaluation(energy, exact + std * drawn[0])
+
+    return GradientFn(draw, evaluate, ("noisy", std, *gradient_fn.key))

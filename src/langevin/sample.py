@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,15 +14,17 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from langevin.checks import check_integer, check_position, needs
-from langevin.gradients import GradientFn, full, minibatch, noisy
-from langevin.kernels import Kernel
-from langevin.noise import Purpose, normal, streams
-from langevin.store import ChainStatus, Samples
-from langevin.targets import Target
+from langevin.engine import MAX_NOISES, Block, Engine, Trace, block_length, draw_block
+from langevin.fingerprint import check_fingerprints, fingerprints
+from langevin.gradients import GradientFn, check_data, full, minibatch, noisy
+from langevin.kernels import Kernel, KernelState
+from langevin.store import Checkpoint, DiskStore, MemoryStore, Samples, make_samples, read_manifest
+from langevin.targets import Posterior, Target
 
-__all__ = ["sample"]
+__all__ = ["resume", "sample"]
 
-_NOISE_PURPOSES = (Purpose.POSITION, Purpose.SECOND)
+Keep = str | Callable[[Tensor], Tensor]
+_CHECKPOINT_SECONDS = 5.0  # how much work a kill may cost
 
 
 def sample(
@@ -35,12 +39,16 @@ def sample(
     batch_size: int | None = None,
     seed: int = 0,
     first_chain: int = 0,
+    keep: Keep = "positions",
+    out: str | Path | None = None,
+    compile: bool | str = "auto",
     progress: bool | None = None,
 ) -> Samples:
     """Run chains of `kernel` on `target`.
 
     Every random number is a function of (seed, chain, step): the same call gives the same bits, and chains run apart
-    (with `first_chain`) give what they give together.
+    (with `first_chain`) give what they give together. Compiled steps differ from eager ones in rounding; pin `compile` to True or
+    False where the last bit matters, for "auto" decides by the clock.
 
     Args:
         kernel: a recipe such as ``langevin.sgld(step_size=0.01)``.
@@ -53,6 +61,11 @@ def sample(
         batch_size: rows per step and chain; None takes all data each time.
         seed: an int in [0, 2**64).
         first_chain: number of the first chain.
+        keep: "positions"; or a function of one position (dim,), whose results are kept instead; or "moments" for running mean and
+            covariance only.
+        out: a new folder to which draws are streamed while the chains run, so that memory stays flat; `resume` continues it after a
+            kill, `langevin.open` reads it, also while it grows.
+        compile: True, False, or "auto": compile when the rest of the run is long enough to pay for the seconds that takes.
         progress: show a progress bar; None shows one on a terminal only.
 
     Returns:
@@ -65,84 +78,264 @@ def sample(
         >>> lv.sample(lv.sgld(step_size=0.05), target, torch.zeros(4, 2), num_steps=300, warmup=100).draws.shape
         torch.Size([4, 200, 2])
     """
-    position = _check_arguments(kernel, target, init, num_steps, warmup, thin, data, batch_size)
-    chains = range(first_chain, first_chain + len(position))
-    gradient_fn = _gradient(target, data, batch_size, seed, first_chain)
+    position = _check_arguments(kernel, target, init, num_steps, warmup, thin, data, batch_size, keep, compile)
+    if isinstance(target, Posterior) and data is not None:
+        target.check_data(check_data(data))
+    plan = _Plan(num_steps, warmup, thin, seed, range(first_chain, first_chain + len(position)), keep)
+    gradient_fn = _gradient(target, data, batch_size, plan, position)
     _check_evaluation(gradient_fn, position)
-
-    num_draws = (num_steps - warmup) // thin
-    draws = position.new_full((len(position), num_draws, position.shape[-1]), torch.nan)
-    energies = position.new_full((len(position), num_draws), torch.nan)
-    stopped: dict[int, int] = {}  # index of the chain -> step at which it went non-finite
+    event_shape = tuple(plan.kept(position[None]).shape[2:])
     alive = torch.ones(len(position), dtype=torch.bool, device=position.device)
-    state, kept, start = kernel.init(position), 0, time.perf_counter()
+    checkpoint = Checkpoint(_tensors(kernel.init(position), alive), stopped={})
+    if keep == "moments":
+        checkpoint.tensors |= _no_moments(position)
+    store: MemoryStore | DiskStore
+    if out is None:
+        store = MemoryStore(event_shape, len(position), plan.num_draws, position)
+    else:
+        manifest = {
+            "num_steps": num_steps, "warmup": warmup, "thin": thin, "seed": seed, "first_chain": first_chain,
+            "num_chains": len(position), "dim": position.shape[-1], "num_draws": plan.num_draws, "batch_size": batch_size,
+            "keep": keep if isinstance(keep, str) else "function", "compile": compile, "description": kernel.description,
+            "fingerprints": fingerprints(kernel, gradient_fn, position, data),
+        }  # fmt: skip
+        store = DiskStore.create(out, manifest, event_shape, checkpoint)
+    return _drive(kernel, gradient_fn, plan, store, checkpoint, compile, progress)
+
+
+def resume(
+    path: str | Path,
+    kernel: Kernel,
+    target: Target,
+    *,
+    data: Sequence[Tensor] | Tensor | None = None,
+    keep: Callable[[Tensor], Tensor] | None = None,
+    progress: bool | None = None,
+) -> Samples:
+    """Go on with a run that was killed or interrupted; the draws are those of an uninterrupted run, bit for bit.
+
+    The folder holds numbers, not code: sampler, target and data are given again and checked against its fingerprints.
+
+    Args:
+        path: the folder given to ``sample(out=...)``.
+        kernel: the sampler of the run.
+        target: its target.
+        data: its data.
+        keep: its `keep`, where that was a function.
+        progress: as in `sample`.
+
+    Returns:
+        Samples of the whole run. A finished run is read and returned.
+    """
+    manifest = read_manifest(path)
+    store = DiskStore(path, manifest)
+    checkpoint = store.load()
+    if (keep is not None) != (manifest["keep"] == "function"):
+        raise needs("resume", "keep", f"what the run had, {manifest['keep']!r}", keep)
+    chains = range(manifest["first_chain"], manifest["first_chain"] + manifest["num_chains"])
+    plan = _Plan(manifest["num_steps"], manifest["warmup"], manifest["thin"], manifest["seed"], chains, keep or manifest["keep"])
+    position = checkpoint.tensors["position"]
+    gradient_fn = _gradient(target, data, manifest["batch_size"], plan, position)
+    check_fingerprints(path, manifest["fingerprints"], kernel, gradient_fn, data, position)
+    return _drive(kernel, gradient_fn, plan, store, checkpoint, manifest["compile"], progress)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is to be run and kept."""
+
+    num_steps: int
+    warmup: int
+    thin: int
+    seed: int
+    chains: range
+    keep: Keep
+
+    @property
+    def num_draws(self) -> int:
+        return 0 if self.keep == "moments" else (self.num_steps - self.warmup) // self.thin
+
+    def chosen(self, steps: range) -> list[int]:
+        """Return the places within a stretch of steps whose positions are kept."""
+        return [k for k, step in enumerate(steps) if step >= self.warmup and (step - self.warmup + 1) % self.thin == 0]
+
+    def kept(self, positions: Tensor) -> Tensor:
+        """Turn positions (draw, chain, dim) into what is stored, (chain, draw, ...)."""
+        by_chain = positions.transpose(0, 1)
+        return torch.func.vmap(torch.func.vmap(self.keep))(by_chain) if callable(self.keep) else by_chain
+
+
+def _drive(
+    kernel: Kernel,
+    gradient_fn: GradientFn,
+    plan: _Plan,
+    store: MemoryStore | DiskStore,
+    checkpoint: Checkpoint,
+    compile: bool | str,
+    progress: bool | None,
+) -> Samples:
+    """Run from a checkpoint to the end, block after block."""
+    state, alive = _state(kernel, checkpoint), checkpoint.tensors["alive"]
+    stopped = dict(checkpoint.stopped or {})
+    engine = Engine(kernel, gradient_fn, compile, checkpoint.compiled_from)
+    length, kept, start, saved = block_length(state.position), checkpoint.kept, time.perf_counter(), time.perf_counter()
+    moments = {name: tensor for name, tensor in checkpoint.tensors.items() if name.startswith("moments_")}
+
+    def now() -> Checkpoint:
+        seconds = checkpoint.seconds + time.perf_counter() - start
+        return Checkpoint(_tensors(state, alive) | moments, state.step, kept, stopped, engine.compiled_from, seconds)
 
     # tqdm takes disable=None as "only on a terminal".
-    bar = tqdm(total=num_steps, desc=kernel.name, unit="step", disable=None if progress is None else not progress)
-    try:
-        for step in range(num_steps):
-            energy, gradient = gradient_fn(state.position, step)
-            state, _ = kernel.step(state, gradient, _noise(kernel, state.position, seed, chains, step))
-            finite = torch.isfinite(state.position).all(-1)
-            if not torch.equal(finite & alive, alive):
-                stopped.update({int(index): step for index in (alive & ~finite).nonzero()})
-                alive &= finite
-                if not alive.any():
-                    break
-            if step >= warmup and (step - warmup + 1) % thin == 0:
-                draws[alive, kept] = state.position[alive]
-                energies[alive, kept] = energy[alive]
-                kept += 1
-            bar.update()
-    except KeyboardInterrupt:
-        warnings.warn(f"sample() was interrupted at step {state.step}: {kept} draws are returned", stacklevel=2)
-        draws, energies = draws[:, :kept], energies[:, :kept]
-    finally:
-        bar.close()
+    bar = tqdm(
+        total=plan.num_steps,
+        initial=state.step,
+        desc=kernel.name,
+        unit="step",
+        disable=None if progress is None else not progress,
+    )
+    interrupted = False
+    while state.step < plan.num_steps and alive.any() and not interrupted:
+        steps = range(state.step, min(plan.num_steps, (state.step // length + 1) * length))
+        trace = Trace(state.position, len(steps))
+        try:
+            block = draw_block(kernel, gradient_fn, state.position, plan.seed, plan.chains, steps)
+            state = engine.run(state, block, length, plan.num_steps - steps.start, trace)
+        except KeyboardInterrupt:
+            interrupted = True
+            steps = steps[: trace.done]
+        alive = _stop_bad_chains(trace, steps, alive, stopped)
+        kept += _record(plan, store, moments, trace, steps, block if trace.done else None, alive, stopped, kept)
+        bar.update(len(steps))
+        if not interrupted and time.perf_counter() - saved > _CHECKPOINT_SECONDS:
+            store.save(now())
+            saved = time.perf_counter()
+    bar.close()
+    if interrupted:  # the kernel's state may be behind the draws by a part of a block: the last checkpoint stands
+        store.flush(kept)
+        done = steps.stop if len(steps) else steps.start
+        warnings.warn(f"sample() was interrupted at step {done}: {kept} draws are returned", stacklevel=3)
+    else:
+        store.save(now())
+    samples = make_samples(store.read(kept), now(), plan.chains, kernel.description)
+    for bad in [entry for entry in samples.status if not entry.is_healthy]:
+        warnings.warn(f"{bad}. A smaller step_size may help.", stacklevel=3)
+    return samples
 
-    status = tuple(_status(k, index, state.step, stopped, draws) for index, k in enumerate(chains))
-    for bad in [entry for entry in status if not entry.is_healthy]:
-        warnings.warn(f"{bad}. A smaller step_size may help.", stacklevel=2)
-    return Samples(draws, status, energies, kernel.description, time.perf_counter() - start)
+
+def _stop_bad_chains(trace: Trace, steps: range, alive: Tensor, stopped: dict[int, int]) -> Tensor:
+    """Find chains that went non-finite in the block and note their step; return which ones are still alive."""
+    positions = trace.positions[: len(steps)]
+    if torch.isfinite(positions.sum()):
+        return alive
+    finite = torch.isfinite(positions).all(-1)
+    for index in (alive & ~finite.all(0)).nonzero().flatten().tolist():
+        stopped[index] = steps[int(finite[:, index].int().argmin())]
+    return alive & finite.all(0)
+
+
+def _record(
+    plan: _Plan,
+    store: MemoryStore | DiskStore,
+    moments: dict[str, Tensor],
+    trace: Trace,
+    steps: range,
+    block: Block | None,
+    alive: Tensor,
+    stopped: dict[int, int],
+    kept: int,
+) -> int:
+    """Store the block's draws; return how many there are per chain."""
+    places = plan.chosen(steps)
+    if not places or block is None:
+        return 0
+    positions = trace.positions[places]
+    if moments:
+        _add_moments(moments, positions)
+        return len(places)
+    values = {
+        "draws": plan.kept(positions),
+        "energy": trace.energies[places].T.clone(),
+        "gradient_norm": trace.gradient_norms[places].T.clone(),
+        "step_size": torch.tensor([block.step_sizes[place] for place in places], dtype=torch.float64),
+    }
+    if stopped:
+        # A stopped chain has no draws from its bad step on.
+        last = torch.tensor([stopped.get(index, steps.stop) for index in range(len(alive))], device=alive.device)
+        gone = torch.tensor([steps[place] for place in places], device=alive.device) >= last[:, None]
+        values["draws"] = values["draws"].clone()
+        for name in ("draws", "energy", "gradient_norm"):
+            values[name][gone] = torch.nan
+    store.write(kept, values)
+    return len(places)
+
+
+def _no_moments(position: Tensor) -> dict[str, Tensor]:
+    wide = position.double()
+    return {
+        "moments_count": torch.zeros((), dtype=torch.int64),
+        "moments_mean": torch.zeros_like(wide),
+        "moments_spread": wide.new_zeros((*wide.shape, wide.shape[-1])),
+    }
+
+
+def _add_moments(moments: dict[str, Tensor], positions: Tensor) -> None:
+    """Merge a block of positions (draw, chain, dim) into running moments, in float64 (Chan, Golub and LeVeque 1983)."""
+    wide = positions.double()
+    count, more = int(moments["moments_count"]), len(wide)
+    mean = wide.mean(0)
+    centred = (wide - mean).transpose(0, 1)
+    gap = mean - moments["moments_mean"]
+    moments["moments_spread"] += centred.mT @ centred + gap[:, :, None] * gap[:, None, :] * (count * more / (count + more))
+    moments["moments_mean"] += gap * (more / (count + more))
+    moments["moments_count"] += more
+
+
+def _tensors(state: KernelState, alive: Tensor) -> dict[str, Tensor]:
+    memory = {f"memory_{k}": tensor for k, tensor in enumerate(state.memory)}
+    return {"position": state.position, "alive": alive, **memory}
+
+
+def _state(kernel: Kernel, checkpoint: Checkpoint) -> KernelState:
+    memory = tuple(checkpoint.tensors[f"memory_{k}"] for k in range(len(kernel.memory)))
+    return KernelState(checkpoint.tensors["position"], memory, checkpoint.step)
 
 
 def _gradient(
-    target: Target, data: Sequence[Tensor] | Tensor | None, batch_size: int | None, seed: int, first_chain: int
+    target: Target, data: Sequence[Tensor] | Tensor | None, batch_size: int | None, plan: _Plan, like: Tensor
 ) -> GradientFn:
     gradient_fn = (
         full(target, data)
         if data is None or batch_size is None
-        else minibatch(target, data, batch_size, seed=seed, first_chain=first_chain)
+        else minibatch(target, data, batch_size, seed=plan.seed, chains=plan.chains)
     )
-    return noisy(gradient_fn, target.gradient_noise, seed=seed, first_chain=first_chain) if target.gradient_noise else gradient_fn
-
-
-def _noise(kernel: Kernel, position: Tensor, seed: int, chains: range, step: int) -> Tensor:
-    """Draw the step's standard normals: one stream per chain and per noise of the kernel."""
-    draws = [
-        normal(seed, streams(purpose, chains), step, position.shape[-1], dtype=position.dtype, device=position.device)
-        for purpose in _NOISE_PURPOSES[: kernel.num_noises]
-    ]
-    return draws[0] if kernel.num_noises == 1 else torch.stack(draws)
-
-
-def _status(chain: int, index: int, steps: int, stopped: dict[int, int], draws: Tensor) -> ChainStatus:
-    if index not in stopped:
-        return ChainStatus(chain, steps, draws.shape[1], None)
-    kept = int((~torch.isnan(draws[index]).any(-1)).sum())
-    return ChainStatus(chain, stopped[index], kept, "the position became non-finite")
+    if not target.gradient_noise:
+        return gradient_fn
+    return noisy(gradient_fn, target.gradient_noise, seed=plan.seed, chains=plan.chains, like=like)
 
 
 def _check_arguments(
-    kernel: Any, target: Any, init: Any, num_steps: Any, warmup: Any, thin: Any, data: Any, batch_size: Any
+    kernel: Any,
+    target: Any,
+    init: Any,
+    num_steps: Any,
+    warmup: Any,
+    thin: Any,
+    data: Any,
+    batch_size: Any,
+    keep: Any,
+    compile: Any,
 ) -> Tensor:
     """Fail early on bad input; return the starting positions with a chain axis."""
     if not isinstance(kernel, Kernel):
         raise needs("sample", "kernel", "a recipe such as sgld(step_size=...)", kernel, TypeError)
     if not isinstance(target, Target):
         raise needs("sample", "target", "a target such as targets.energy(...)", target, TypeError)
-    if kernel.num_noises > len(_NOISE_PURPOSES):
-        raise needs("sample", "kernel", f"at most {len(_NOISE_PURPOSES)} noises per element", kernel.num_noises)
+    if kernel.num_noises > MAX_NOISES:
+        raise needs("sample", "kernel", f"at most {MAX_NOISES} noises per element", kernel.num_noises)
+    if not callable(keep) and keep not in ("positions", "moments"):
+        raise needs("sample", "keep", '"positions", "moments" or a function of one position', keep)
+    if compile not in (True, False, "auto"):
+        raise needs("sample", "compile", 'True, False or "auto"', compile)
     position = check_position("sample", "init", init)
     if position.ndim > 2:
         raise needs("sample", "init", "shape (chains, dim) or (dim,)", tuple(position.shape))

@@ -1,19 +1,41 @@
-"""Draws, axes (chain, draw, dim), with what happened to each chain."""
+"""Draws, axes (chain, draw, ...), with what happened to each chain: in memory, or in a Zarr folder that survives being killed.
+
+```
+run.zarr/
+  zarr.json                   the manifest, as attributes: version, settings, fingerprints of sampler, target and data
+  draws/  energy/  ...        Zarr arrays (chain, draw, ...), compressed, each chunk with a checksum
+  state.safetensors           the last checkpoint: positions, memories, and how far the run had come
+```
+
+Chunks and checkpoints are each written to a temporary file and renamed. A checkpoint is written after the draws that belong before
+it; a kill between the two leaves draws that the resumed run writes again, with the same bits.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import warnings
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import safetensors
+import safetensors.torch
+import torch
 from torch import Tensor
+
+from langevin.journal import write_atomic
 
 if TYPE_CHECKING:
     import arviz
     import pandas
 
-__all__ = ["ChainStatus", "Samples"]
+__all__ = ["ChainStatus", "Checkpoint", "DiskStore", "MemoryStore", "Moments", "Samples", "open_samples"]
+
+VERSION = 1
+_CHUNK_ELEMENTS = 2**20
 
 
 def _arviz() -> ModuleType:
@@ -44,39 +66,276 @@ class ChainStatus(NamedTuple):
         return f"chain {self.chain} stopped at step {self.steps}: {self.reason}; {self.draws} draws kept"
 
 
+class Moments(NamedTuple):
+    """Running moments of each chain."""
+
+    num: int  # how many draws
+    mean: Tensor  # (chain, dim)
+    covariance: Tensor  # (chain, dim, dim), divided by num - 1
+
+
 @dataclass(frozen=True)
 class Samples:
     """The result of `sample`.
 
     Args:
-        draws: (chain, draw, dim); a chain that stopped early has NaN after its last draw.
+        draws: (chain, draw, dim), or what `keep` made of each position; a chain that stopped early has NaN after its last draw.
         status: one entry per chain.
         energy: U at each draw's predecessor, where the gradient was taken, (chain, draw).
+        gradient_norm: norm of that gradient, (chain, draw).
+        step_size: of the step that made the draw, (draw,).
         description: the sampler's SDE and law.
         seconds: wall time of the run.
+        moments: running moments, with ``keep="moments"``.
+        compiled_from: the step from which on the run was compiled; None for never.
     """
 
     draws: Tensor
     status: tuple[ChainStatus, ...]
     energy: Tensor
+    gradient_norm: Tensor
+    step_size: Tensor
     description: str
     seconds: float
+    moments: Moments | None = None
+    compiled_from: int | None = None
+
+    @property
+    def _good(self) -> list[int]:
+        return [k for k, status in enumerate(self.status) if status.is_healthy]
 
     @property
     def healthy(self) -> Tensor:
         """The draws of the chains that ran to their end, (healthy chains, draw, dim)."""
-        return self.draws[[k for k, status in enumerate(self.status) if status.is_healthy]]
+        return self.draws[self._good]
 
     def to_arviz(self) -> arviz.InferenceData:
-        """Return the healthy chains as ArviZ data: variable `theta`, statistic `energy`."""
-        good = [k for k, status in enumerate(self.status) if status.is_healthy]
+        """Return the healthy chains as ArviZ data: variable `theta`; statistics `energy`, `gradient_norm`, `step_size`."""
+        good = self._good
         if not good or self.draws.shape[1] == 0:
             raise ValueError("to_arviz() needs a healthy chain with draws, got: " + "; ".join(map(str, self.status)))
+        statistics = {
+            "energy": self.energy[good],
+            "gradient_norm": self.gradient_norm[good],
+            "step_size": self.step_size.expand(len(good), -1),
+        }
         return _arviz().from_dict(
             posterior={"theta": self.draws[good].cpu().numpy()},
-            sample_stats={"energy": self.energy[good].cpu().numpy()},
+            sample_stats={name: value.cpu().numpy() for name, value in statistics.items()},
         )
 
     def summary(self) -> pandas.DataFrame:
         """Return mean, sd, Monte Carlo error, effective sample size and R-hat of each element, by ArviZ."""
         return _arviz().summary(self.to_arviz(), var_names=["theta"], round_to="none")
+
+
+@dataclass
+class Checkpoint:
+    """How far a run has come: everything that its next step depends on."""
+
+    tensors: dict[str, Tensor]  # position, memory, alive, moments
+    step: int = 0
+    kept: int = 0
+    stopped: dict[int, int] | None = None  # index of a chain -> the step at which it went non-finite
+    compiled_from: int | None = None
+    seconds: float = 0.0
+
+
+class MemoryStore:
+    """Draws in tensors."""
+
+    def __init__(self, event_shape: tuple[int, ...], num_chains: int, num_draws: int, like: Tensor) -> None:
+        """Make room for all draws."""
+        shape = (num_chains, num_draws)
+        self.arrays = {
+            "draws": like.new_full((*shape, *event_shape), torch.nan),
+            "energy": like.new_full(shape, torch.nan),
+            "gradient_norm": like.new_full(shape, torch.nan),
+            "step_size": torch.full((num_draws,), torch.nan, dtype=torch.float64),
+        }
+
+    def write(self, first: int, values: dict[str, Tensor]) -> None:
+        """Write draws `first`, `first + 1`, ...; the draw axis is the first of `step_size` and the second of the others."""
+        for name, value in values.items():
+            if name == "step_size":
+                self.arrays[name][first : first + len(value)] = value
+            else:
+                self.arrays[name][:, first : first + value.shape[1]] = value
+
+    def read(self, kept: int) -> dict[str, Tensor]:
+        """Return the first `kept` draws."""
+        return {name: array[:kept] if name == "step_size" else array[:, :kept] for name, array in self.arrays.items()}
+
+    def flush(self, stop: int) -> None:
+        """Do nothing: nothing waits."""
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Do nothing: memory does not outlive the process."""
+
+
+class DiskStore:
+    """Draws in a Zarr folder, written while the chains run; memory holds a chunk at most."""
+
+    def __init__(self, path: str | Path, manifest: dict[str, Any]) -> None:
+        """Open the arrays of a folder whose manifest is known."""
+        import zarr
+
+        self.path, self.manifest = Path(path), manifest
+        self._arrays: Any = zarr.open_group(str(path), mode="r+")
+        self._waiting: dict[str, list[Tensor]] = {}
+        self._first = 0  # number of the first draw that waits
+
+    @classmethod
+    def create(cls, path: str | Path, manifest: dict[str, Any], event_shape: tuple[int, ...], checkpoint: Checkpoint) -> DiskStore:
+        """Make the folder with its first checkpoint, under another name until it is complete; an existing one is left alone."""
+        import zarr
+        from zarr.codecs import ZstdCodec
+
+        if Path(path).exists():
+            raise FileExistsError(f"sample(out=...) needs a new folder, got {str(path)!r}: resume it, or remove it")
+        draft = Path(path).with_name(f".{Path(path).name}.{os.getpid()}.new")
+        group = zarr.open_group(str(draft), mode="w", attributes={"langevin": {"version": VERSION, **manifest}})
+        chains, draws = manifest["num_chains"], manifest["num_draws"]
+        per_draw = chains * int(torch.Size(event_shape).numel())
+        length = max(1, min(draws, _CHUNK_ELEMENTS // per_draw))
+        real = str(checkpoint.tensors["position"].dtype).removeprefix("torch.")
+        shapes = {
+            "draws": (chains, draws, *event_shape),
+            "energy": (chains, draws),
+            "gradient_norm": (chains, draws),
+            "step_size": (draws,),
+        }
+        for name, shape in shapes.items():
+            chunks = (length,) if name == "step_size" else (chains, length, *shape[2:])
+            group.create_array(
+                name,
+                shape=shape,
+                chunks=chunks,
+                dtype="float64" if name == "step_size" else real,
+                fill_value=float("nan"),
+                compressors=[ZstdCodec(level=1, checksum=True)],
+            )
+        cls(draft, manifest).save(checkpoint)
+        os.replace(draft, path)
+        return cls(path, manifest)
+
+    def write(self, first: int, values: dict[str, Tensor]) -> None:
+        """Take draws; whole chunks go to disk, the rest waits."""
+        if not self._waiting:
+            self._first = first
+        for name, value in values.items():
+            self._waiting.setdefault(name, []).append(value)
+        length = self._arrays["draws"].chunks[1]
+        waiting = sum(len(value) for value in self._waiting["step_size"])
+        if (self._first + waiting) // length > self._first // length:
+            self.flush((self._first + waiting) // length * length)
+
+    def flush(self, stop: int) -> None:
+        """Write what waits up to draw `stop`."""
+        count = stop - self._first
+        if not self._waiting or count <= 0:
+            return
+        for name, parts in self._waiting.items():
+            axis = 0 if name == "step_size" else 1
+            whole = torch.cat(parts, axis)
+            ready, rest = whole.narrow(axis, 0, count).cpu().numpy(), whole.narrow(axis, count, whole.shape[axis] - count)
+            if axis == 0:
+                self._arrays[name][self._first : stop] = ready
+            else:
+                self._arrays[name][:, self._first : stop] = ready
+            self._waiting[name] = [rest.clone()]
+        self._first = stop
+        if not len(self._waiting["step_size"][0]):
+            self._waiting = {}
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write all waiting draws, then the checkpoint: atomically, so that a kill leaves the one before."""
+        self.flush(checkpoint.kept)
+        words = {name: value for name, value in asdict(checkpoint).items() if name != "tensors"}
+        tensors = {name: tensor.contiguous() for name, tensor in checkpoint.tensors.items()}
+        write_atomic(self.path / "state.safetensors", safetensors.torch.save(tensors, {"langevin": json.dumps(words)}))
+
+    def load(self) -> Checkpoint:
+        """Read the last checkpoint."""
+        path = self.path / "state.safetensors"
+        try:
+            with safetensors.safe_open(str(path), framework="pt") as file:
+                words = json.loads(file.metadata()["langevin"])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+        except FileNotFoundError:
+            raise
+        except Exception as error:
+            raise ValueError(f"{path} is damaged or foreign: {error}") from error
+        stopped = {int(index): step for index, step in (words.pop("stopped") or {}).items()}
+        return Checkpoint(tensors, stopped=stopped, **words)
+
+    def read(self, kept: int) -> dict[str, Tensor]:
+        """Return the first `kept` draws."""
+        arrays = {}
+        for name in ("draws", "energy", "gradient_norm", "step_size"):
+            try:
+                array = self._arrays[name]
+                arrays[name] = torch.from_numpy(array[:kept] if name == "step_size" else array[:, :kept])
+            except Exception as error:
+                raise ValueError(f"{self.path / name} has a damaged or missing chunk: {error}") from error
+        return arrays
+
+
+def read_manifest(path: str | Path) -> dict[str, Any]:
+    """Return the manifest of a run's folder, or fail when it is none or of another version."""
+    import zarr
+
+    if not Path(path).exists():
+        raise FileNotFoundError(f"no run at {str(path)!r}")
+    try:
+        manifest: dict[str, Any] = dict(zarr.open_group(str(path), mode="r").attrs["langevin"])  # type: ignore[arg-type]
+    except Exception as error:
+        raise ValueError(f"{path} is not a run of langevin.sample: {error}") from error
+    if manifest.get("version") != VERSION:
+        raise ValueError(f"{path} is a run of format version {manifest.get('version')}, this library reads version {VERSION}")
+    return manifest
+
+
+def make_samples(arrays: dict[str, Tensor], checkpoint: Checkpoint, chains: range, description: str) -> Samples:
+    """Put a result together from what was stored."""
+    stopped = checkpoint.stopped or {}
+    draws, energy = arrays["draws"], arrays["energy"]
+
+    def status(index: int, chain: int) -> ChainStatus:
+        if index not in stopped:
+            return ChainStatus(chain, checkpoint.step, draws.shape[1], None)
+        kept = int((~torch.isnan(energy[index])).sum())
+        return ChainStatus(chain, stopped[index], kept, "the position became non-finite")
+
+    moments = None
+    if "moments_mean" in checkpoint.tensors:
+        count = int(checkpoint.tensors["moments_count"])
+        spread = checkpoint.tensors["moments_spread"]
+        moments = Moments(count, checkpoint.tensors["moments_mean"], spread / max(1, count - 1))
+    return Samples(
+        draws,
+        tuple(status(index, chain) for index, chain in enumerate(chains)),
+        energy,
+        arrays["gradient_norm"],
+        arrays["step_size"],
+        description,
+        checkpoint.seconds,
+        moments,
+        checkpoint.compiled_from,
+    )
+
+
+def open_samples(path: str | Path) -> Samples:
+    """Read a run from its folder, also while it goes on: the draws up to its last checkpoint.
+
+    Args:
+        path: the folder given to ``sample(out=...)``.
+
+    Returns:
+        Samples, as `sample` returns them.
+    """
+    manifest = read_manifest(path)
+    store = DiskStore(path, manifest)
+    checkpoint = store.load()
+    chains = range(manifest["first_chain"], manifest["first_chain"] + manifest["num_chains"])
+    return make_samples(store.read(checkpoint.kept), checkpoint, chains, manifest["description"])

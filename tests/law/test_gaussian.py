@@ -22,11 +22,11 @@ FROZEN = 1 - 2**-53  # the largest smoothing factor below 1: V stands still
 def run(kernel, *, noise=0.0, steps=250, memory=None, seed=1, covariance=COVARIANCE, start=None):
     """Return the covariance over chains after `steps` steps from draws of N(0, start), through the public parts."""
     target = lv.targets.gaussian(torch.tensor(covariance), gradient_noise=noise)
-    gradient_fn = lv.gradients.noisy(lv.gradients.full(target), noise, seed=seed)
     dim = len(covariance)
     chains = range(NUM_CHAINS)
     root = torch.linalg.cholesky(torch.tensor(covariance if start is None else start))
     init = lv.noise.normal(seed, lv.noise.streams(lv.noise.Purpose.INIT, chains), 0, dim, dtype=torch.float64) @ root.mT
+    gradient_fn = lv.gradients.noisy(lv.gradients.full(target), noise, seed=seed, chains=chains, like=init)
     state = kernel.init(init)
     if memory is not None:
         state = state._replace(memory=memory(state.memory))
@@ -85,10 +85,10 @@ def test_psgld_whose_square_average_stands_still_has_the_law_of_its_recursion():
     exact = langevin_covariance(PRECISION, eps=0.05, s=1.0, metric=np.diag(1 / (1e-5 + np.sqrt(square))))
     kernel = lv.psgld(0.05, beta=FROZEN)
     target = lv.targets.gaussian(torch.tensor(COVARIANCE))
-    gradient_fn = lv.gradients.noisy(lv.gradients.full(target), 1.0, seed=3)
     chains = range(NUM_CHAINS)
     root = torch.linalg.cholesky(torch.tensor(exact))
     init = lv.noise.normal(3, lv.noise.streams(lv.noise.Purpose.INIT, chains), 0, 2, dtype=torch.float64) @ root.mT
+    gradient_fn = lv.gradients.noisy(lv.gradients.full(target), 1.0, seed=3, chains=chains, like=init)
     state = kernel.init(init)._replace(step=1, memory=(torch.tensor(square).expand(NUM_CHAINS, 2),))
     for step in range(1, 200):
         noises = lv.noise.normal(3, lv.noise.streams(lv.noise.Purpose.POSITION, chains), step, 2, dtype=torch.float64)

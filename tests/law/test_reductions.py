@@ -98,7 +98,7 @@ def test_a_batch_of_all_data_is_the_full_gradient():
     target = lv.targets.ravine()
     position = start()
     whole = lv.gradients.full(target, (x, y))(position, 0)
-    batch = lv.gradients.minibatch(target, (x, y), 200)(position, 5)
+    batch = lv.gradients.minibatch(target, (x, y), 200, seed=0, chains=range(3))(position, 5)
     torch.testing.assert_close(batch.gradient, whole.gradient, rtol=1e-10, atol=1e-8)
     torch.testing.assert_close(batch.energy, whole.energy, rtol=1e-12, atol=0)
 
@@ -106,7 +106,7 @@ def test_a_batch_of_all_data_is_the_full_gradient():
 def test_minibatch_gradients_average_to_the_full_gradient_over_an_epoch():
     x, y = lv.targets.ravine_data(200, seed=3)
     target, position = lv.targets.ravine(), start()
-    estimate = lv.gradients.minibatch(target, (x, y), 20)
+    estimate = lv.gradients.minibatch(target, (x, y), 20, seed=0, chains=range(3))
     mean = torch.stack([estimate(position, step).gradient for step in range(10)]).mean(0)
     torch.testing.assert_close(mean, lv.gradients.full(target, (x, y))(position, 0).gradient, rtol=1e-10, atol=1e-8)
 

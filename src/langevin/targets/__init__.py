@@ -1,9 +1,10 @@
 """Energies U(theta) whose law exp(-U / temperature) is to be sampled."""
 
-from langevin.targets import priors
+from langevin.targets import likelihoods, priors
 from langevin.targets.analytic import FIVE_MODES, Gaussian, Mixture, gaussian, mixture
 from langevin.targets.automatic import EnergyTarget, LikelihoodTarget, energy, likelihood
 from langevin.targets.base import Batch, Evaluation, Target
+from langevin.targets.posterior import Posterior
 from langevin.targets.ravine import Ravine, ravine, ravine_data
 
 __all__ = [
@@ -14,11 +15,13 @@ __all__ = [
     "Gaussian",
     "LikelihoodTarget",
     "Mixture",
+    "Posterior",
     "Ravine",
     "Target",
     "energy",
     "gaussian",
     "likelihood",
+    "likelihoods",
     "mixture",
     "priors",
     "ravine",

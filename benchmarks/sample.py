@@ -1,0 +1,537 @@
+"""Steps of many chains: ours compiled and eager, blackjax and posteriors; ratios of one run.
+
+    python benchmarks/sample.py            makes environments with the peers, measures, writes docs/benchmarks/sample.{md,png}
+    python benchmarks/sample.py --quick    a smoke run of less than two minutes, written to out/benchmarks
+
+Every contender is a process of its own that waits, without using a core, until a line on its standard input gives it the turn; so
+contenders take turns, round after round, although they live in different environments. All run SGLD from the same start on the same
+data; noise, choice of minibatches and storing of every position are part of the time. Ours is a single call of `langevin.sample`,
+stopped and timed at the edges of its blocks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib
+import importlib.metadata
+import itertools
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+JAX_PEERS = ["blackjax==1.7.1", "jax", "jaxlib"]
+SIZES = (36, 30, 30, 6)  # the paper's network for Landsat
+COVARIANCE = ((1.0, 0.9), (0.9, 1.0))
+OURS, EAGER, BLACKJAX, POSTERIORS = "langevin, compiled", "langevin, eager", "blackjax, jit and scan", "posteriors, vmap"
+COLOURS = {OURS: "#c44e3b", EAGER: "#e3a79c", BLACKJAX: "#5f6b7a", POSTERIORS: "#b9c1ca"}
+TITLES = {
+    "gaussian": "Correlated Gaussian",
+    "logistic": "Bayesian logistic regression",
+    "mlp": f"MLP {'-'.join(map(str, SIZES))}, categorical",
+}
+
+
+class Problem(NamedTuple):
+    """What is sampled, by how many chains."""
+
+    kind: str
+    chains: int
+    dim: int
+    num_data: int = 0
+    batch_size: int = 0
+
+    @property
+    def title(self):
+        data = f", N = {self.num_data:,}, batch {self.batch_size}" if self.num_data else ""
+        return f"{TITLES[self.kind]}, dim {self.dim:,}{data}"
+
+    @property
+    def step_size(self):
+        return {"gaussian": 0.05, "logistic": 0.1 / max(1, self.num_data), "mlp": 0.01 / max(1, self.num_data)}[self.kind]
+
+
+def gaussian(chains):
+    return Problem("gaussian", chains, 2)
+
+
+def logistic(chains, dim=50, num_data=100_000):
+    return Problem("logistic", chains, dim, num_data, 100)
+
+
+def mlp(chains):
+    weights = sum((fan_in + 1) * fan_out for fan_in, fan_out in itertools.pairwise(SIZES))
+    return Problem("mlp", chains, weights, 4_435, 50)
+
+
+def make_data(problem):
+    """Return the start of one chain and the columns of the data, the same in every process."""
+    random = np.random.default_rng(0)
+    start = (0.1 * random.standard_normal(problem.dim)).astype(np.float32)
+    if problem.kind == "gaussian":
+        return start, ()
+    if problem.kind == "logistic":
+        x = random.standard_normal((problem.num_data, problem.dim), dtype=np.float32)
+        return start, (x, (x[:, 0] + random.standard_normal(problem.num_data) > 0).astype(np.float32))
+    x = random.random((problem.num_data, SIZES[0]), dtype=np.float32)
+    return start, (x, x[:, : SIZES[-1]].argmax(1))
+
+
+# Workers. Each runs a problem for ever and says at every edge of a block how many steps it has taken.
+
+
+class Over(Exception):
+    """No more turns."""
+
+
+class Turns:
+    """A worker's side of the conversation: requests in, steps and seconds out, one JSON object per line."""
+
+    def __init__(self):
+        self._answers = os.fdopen(os.dup(1), "w")  # what libraries print goes elsewhere
+        os.dup2(2, 1)
+
+    def ask(self):
+        line = sys.stdin.readline()
+        return json.loads(line) if line else sys.exit()
+
+    def answer(self, **values):
+        print(json.dumps(values), file=self._answers, flush=True)
+
+    def reached(self, step):
+        """Note an edge between blocks; when the turn is over, wait here for the next one. The first turn is one block."""
+        now = time.perf_counter()
+        if step == 0:
+            self._seconds = 0.0
+        else:
+            if now - self._start < self._seconds:
+                return
+            self.answer(steps=step - self._step, seconds=now - self._start)
+            request = self.ask()
+            if "seconds" not in request:
+                raise Over
+            self._seconds = request["seconds"]
+        self._step, self._start = step, time.perf_counter()
+
+
+def run_ours(problem, turns, *, compile):
+    """One call of `lv.sample`; the schedule, which it asks for every step's size at the start of a block, takes the turns."""
+    import torch
+
+    import langevin as lv
+    from langevin.engine import block_length
+    from langevin.experiments import models
+
+    start, columns = make_data(problem)
+    init = torch.from_numpy(start).repeat(problem.chains, 1)
+    length, edge = block_length(init), 0
+
+    def schedule(step):
+        nonlocal edge
+        if step == edge:
+            edge += length
+            turns.reached(step)
+        return problem.step_size
+
+    prior = lv.priors.gaussian(std=1.0)
+    if problem.kind == "gaussian":
+        target = lv.targets.gaussian(COVARIANCE)
+    elif problem.kind == "logistic":
+        softplus = torch.nn.functional.softplus
+        target = lv.targets.likelihood(lambda theta, x, y: y * (x @ theta) - softplus(x @ theta), prior=prior)
+    else:
+        posterior = getattr(lv, "Posterior", None) or importlib.import_module("langevin.targets.posterior").Posterior
+        target = posterior(models.mlp(*SIZES), "categorical", prior=prior, num_data=problem.num_data)
+    data = {"data": tuple(map(torch.from_numpy, columns)), "batch_size": problem.batch_size} if columns else {}
+    steps = min(2**20, 2**28 // init.numel())  # draws of one gigabyte
+    lv.sample(lv.sgld(step_size=schedule), target, init, num_steps=steps, compile=compile, progress=False, **data)
+
+
+def run_posteriors(problem, turns):
+    """`posteriors` as its documentation has it: the mean log posterior, temperature 1 / N; `torch.vmap` over chains."""
+    import posteriors
+    import torch
+    from langevin.experiments import models
+
+    start, columns = make_data(problem)
+    columns = tuple(map(torch.from_numpy, columns))
+    num_data = max(1, problem.num_data)
+    model = models.mlp(*SIZES) if problem.kind == "mlp" else None
+    precision = torch.linalg.inv(torch.tensor(COVARIANCE))
+
+    def log_posterior(parameters, batch):
+        if problem.kind == "gaussian":
+            return -0.5 * parameters["theta"] @ precision @ parameters["theta"], torch.tensor([])
+        prior = posteriors.diag_normal_log_prob(parameters, normalize=False) / num_data
+        x, y = batch
+        if problem.kind == "logistic":
+            logits = x @ parameters["theta"]
+            return -torch.nn.functional.binary_cross_entropy_with_logits(logits, y) + prior, torch.tensor([])
+        logits = torch.func.functional_call(model, parameters, (x,))
+        return -torch.nn.functional.cross_entropy(logits, y) + prior, torch.tensor([])
+
+    theta = torch.from_numpy(start)
+    parameters = {"theta": theta}
+    if model is not None:
+        named = dict(model.named_parameters())
+        parts = theta.split([value.numel() for value in named.values()])
+        parameters = {name: part.view_as(value) for (name, value), part in zip(named.items(), parts, strict=True)}
+    transform = posteriors.sgmcmc.sgld.build(log_posterior, lr=problem.step_size * num_data, temperature=1 / num_data)
+    init, update, shape = transform.init, transform.update, ()
+    if problem.chains > 1:
+        shape = (problem.chains,)
+        parameters = {name: value.repeat(*shape, *(1 for _ in value.shape)) for name, value in parameters.items()}
+        init = torch.vmap(init)
+        update = torch.vmap(update, in_dims=(0, 0 if columns else None), randomness="different")
+    state, kept = init(parameters), []
+    for step in itertools.count():
+        if step % 5 == 0:
+            turns.reached(step)
+        rows = torch.randint(num_data, (*shape, problem.batch_size)) if columns else None
+        state, _ = update(state, tuple(column[rows] for column in columns) if columns else None)
+        kept.append(state.params)
+
+
+def run_blackjax(problem, turns):
+    """blackjax in the shape that is fastest: `jit` of a `scan` over steps, `vmap` over chains."""
+    import blackjax
+    import jax
+    import jax.numpy as jnp
+    from blackjax.sgmcmc.gradients import grad_estimator
+
+    start, columns = make_data(problem)
+    precision = jnp.linalg.inv(jnp.array(COVARIANCE))
+    position = jnp.array(start)
+    if problem.kind == "gaussian":
+
+        def gradient(position, batch):
+            return jax.grad(lambda theta: -0.5 * theta @ precision @ theta)(position)
+
+    elif problem.kind == "logistic":
+
+        def log_likelihood(theta, datum):
+            logit = datum[0] @ theta
+            return datum[1] * logit - jax.nn.softplus(logit)
+
+    else:
+        layers = list(itertools.pairwise(SIZES))
+        ends = np.cumsum([size for fan_in, fan_out in layers for size in (fan_in * fan_out, fan_out)])[:-1]
+        parts = iter(jnp.split(position, ends))
+        position = [(next(parts).reshape(fan_out, fan_in), next(parts)) for fan_in, fan_out in layers]
+
+        def log_likelihood(weights, datum):
+            hidden, label = datum
+            for matrix, bias in weights[:-1]:
+                hidden = jax.nn.relu(matrix @ hidden + bias)
+            matrix, bias = weights[-1]
+            return jax.nn.log_softmax(matrix @ hidden + bias)[label]
+
+    def log_prior(position):
+        return -0.5 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(position))
+
+    if columns:
+        gradient = grad_estimator(log_prior, log_likelihood, problem.num_data)
+    sgld = blackjax.sgld(gradient)
+
+    def move(position, key, columns):
+        key, batch_key = jax.random.split(key)
+        rows = jax.random.randint(batch_key, (problem.batch_size,), 0, problem.num_data) if columns else None
+        return sgld.step(key, position, tuple(column[rows] for column in columns), problem.step_size)
+
+    many = problem.chains > 1
+    length = max(1, min(1000, 2**22 // (problem.chains * problem.dim)))
+
+    @jax.jit
+    def block(positions, key, columns):
+        def body(positions, key):
+            if many:
+                keys = jax.random.split(key, problem.chains)
+                positions = jax.vmap(move, in_axes=(0, 0, None))(positions, keys, columns)
+            else:
+                positions = move(positions, key, columns)
+            return positions, positions
+
+        return jax.lax.scan(body, positions, jax.random.split(key, length))
+
+    if many:
+        position = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], problem.chains, 0), position)
+    columns, key, kept = tuple(map(jnp.array, columns)), jax.random.key(0), []
+    for number in itertools.count():
+        turns.reached(number * length)
+        key, block_key = jax.random.split(key)
+        position, positions = jax.block_until_ready(block(position, block_key, columns))
+        kept.append(positions)
+
+
+RUN = {
+    OURS: lambda problem, turns: run_ours(problem, turns, compile=True),
+    EAGER: lambda problem, turns: run_ours(problem, turns, compile=False),
+    BLACKJAX: run_blackjax,
+    POSTERIORS: run_posteriors,
+}
+
+
+def work(name):
+    """Be the process of one contender."""
+    warnings.filterwarnings("ignore")
+    warnings.filterwarnings("error", message=".*goes on uncompiled")
+    turns = Turns()
+    try:
+        import jax.numpy  # noqa: F401 - is this the environment of JAX?
+        import sgmcmcjax.samplers  # noqa: F401
+
+        turns.answer(sgmcmcjax="runs")
+    except ImportError as error:
+        turns.answer(sgmcmcjax=f"{type(error).__name__}: {error}")
+    while True:
+        request = turns.ask()
+        if "problem" not in request:
+            turns.answer(error="has no more steps")
+            continue
+        try:
+            RUN[name](Problem(*request["problem"]), turns)
+        except Over:
+            turns.answer(over=True)
+        except Exception as error:
+            turns.answer(error=f"{type(error).__name__}: {error}")
+
+
+# The main process.
+
+
+class Worker:
+    """A contender's process, seen from outside."""
+
+    def __init__(self, name, python, environment):
+        command = [str(python), str(Path(__file__).resolve()), "--worker", name]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen(command, text=True, env=environment, **pipes)
+        self.name, self.greeting = name, self._read()
+
+    def _read(self):
+        line = self.process.stdout.readline()
+        return json.loads(line) if line else {"error": f"its process ended with {self.process.wait()}"}
+
+    def ask(self, **request):
+        if self.process.poll() is None:
+            print(json.dumps(request), file=self.process.stdin, flush=True)
+        return self._read()
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def make_jax_environment():
+    """Return the Python of .venv-jax, which holds blackjax; made when it is missing."""
+    folder = ROOT / ".venv-jax"
+    python = folder / "bin" / "python"
+    if not (folder / "installed").exists():
+        print("installing blackjax and JAX into .venv-jax", flush=True)
+        venv.create(folder, with_pip=True)
+        (folder / ".gitignore").write_text("*\n")
+        pip = [python, "-m", "pip", "install", "--quiet", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, *JAX_PEERS, "tqdm"], check=True)
+        subprocess.run([*pip, "--no-deps", "sgmcmcjax==0.2.13"], check=True)  # its pins would change JAX
+        (folder / "installed").touch()
+    return python
+
+
+def measure(problem, workers, rounds, seconds):
+    """Return name -> (microseconds per step of each round, seconds of the first block beyond those of a later one)."""
+    firsts, times = {}, {}
+    for worker in workers:
+        first = worker.ask(problem=problem)
+        if "error" in first:
+            print(f"{worker.name} does not run {problem.title}: {first['error'][:300]}", flush=True)
+        else:
+            firsts[worker.name], times[worker.name] = first, []
+    running = [worker for worker in workers if worker.name in firsts]
+    for number in range(rounds + 1):
+        for worker in list(running):
+            turn = worker.ask(seconds=seconds if number else seconds / 2)
+            if "error" in turn:
+                running.remove(worker)
+            elif number:  # the first round warms up
+                times[worker.name].append(1e6 * turn["seconds"] / turn["steps"])
+    for worker in running:
+        worker.ask(stop=True)
+    return {
+        name: (times[name], first["seconds"] - 1e-6 * statistics.median(times[name]) * first["steps"])
+        for name, first in firsts.items()
+        if times[name]
+    }
+
+
+def rows_of(problem, results):
+    base = statistics.median(results[OURS][0]) if OURS in results else float("nan")
+    rows = []
+    for name, (times, compiling) in results.items():
+        middle = statistics.median(times)
+        compiled = f"{compiling:.1f}" if name in (OURS, BLACKJAX) else ""
+        each = f"{middle / problem.chains:.3g}" if problem.chains > 1 else ""
+        rows.append(
+            f"| {problem.chains:,} | {name} | {middle:.4g} | {min(times):.4g} | {each} | {middle / base:.2f} | {compiled} |"
+        )
+    return rows
+
+
+def growth_table(title, word, measured):
+    """Return a table of ours over one size: `measured` has (the size, the problem, its results)."""
+    lines = [
+        "",
+        f"## Growth with {title}",
+        "",
+        f"| {word} | compiled, µs per step | eager, µs per step | ratio |",
+        "| --- | --- | --- | --- |",
+    ]
+    for size, results in measured:
+        fast, slow = (statistics.median(results[name][0]) for name in (OURS, EAGER))
+        lines.append(f"| {size:,} | {fast:.4g} | {slow:.4g} | {slow / fast:.1f} |")
+    return lines
+
+
+def summary(chart):
+    """Return a sentence on the peers' times relative to ours."""
+    parts = []
+    for name in (EAGER, BLACKJAX, POSTERIORS):
+        ratios = [
+            statistics.median(results[name][0]) / statistics.median(results[OURS][0])
+            for results in chart.values()
+            if name in results and OURS in results
+        ]
+        if ratios:
+            parts.append(f"{name}: {min(ratios):.1f} to {max(ratios):.0f} times (median {statistics.median(ratios):.1f})")
+    return "Time per step relative to ours, compiled, over the problems below: " + "; ".join(parts) + "."
+
+
+def head(workers, jax_python):
+    import torch
+
+    ours = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("torch", "numba", "numpy", "posteriors"))
+    script = "from importlib.metadata import version as v; print(', '.join(f'{n} {v(n)}' for n in ('blackjax', 'jax', 'jaxlib')))"
+    theirs = subprocess.run([jax_python, "-c", script], check=True, capture_output=True, text=True).stdout.strip()
+    cpuinfo = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    processor = next((line.split(":")[1].strip() for line in cpuinfo.splitlines() if "model name" in line), platform.machine())
+    sgmcmcjax = next((worker.greeting["sgmcmcjax"] for worker in workers if worker.name == BLACKJAX), "not tried")
+    return [
+        "# Steps of many chains",
+        "",
+        f"{datetime.date.today()}, {processor}, Python {platform.python_version()}, {ours}; {theirs}. Made by "
+        f"`python benchmarks/sample.py`. Every library has the threads it takes by default: torch {torch.get_num_threads()}, XLA "
+        f"all of {os.cpu_count()} cores. SGLD everywhere, float32, the same start and data in memory; every chain has noise and minibatches of its "
+        "own, and these, and storing every position, are part of the time. Ours also stores energies and gradient norms and "
+        "takes minibatches without replacement; the peers choose rows with replacement, which is cheaper. Medians over rounds in which contenders, each a process, "
+        "take turns, then the minimum. Compiling is what the first block takes beyond a later one, with empty caches. Trust the ratios.",
+        "",
+        f"SGMCMCJax 0.2.13 beside this JAX: {sgmcmcjax}.",
+    ]
+
+
+def report(quick, workers, jax_python):
+    """Measure everything; return the lines of a Markdown page and the numbers for the chart."""
+    rounds, seconds = (3, 0.1) if quick else (7, 0.25)
+    families = (
+        [[gaussian(1), gaussian(10_000)], [logistic(1)], [mlp(1), mlp(25)]]
+        if quick
+        else [[gaussian(c) for c in (1, 100, 10_000)], [logistic(c) for c in (1, 25)], [mlp(c) for c in (1, 5, 25)]]
+    )
+    lines, chart = [], {}
+    for family in families:
+        lines += ["", f"## {family[0].title}", "", "| chains | | µs per step | min | per step and chain | / ours | compiling, s |"]
+        lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
+        print("\n".join(lines[-4:]), flush=True)
+        for problem in family:
+            chart[problem] = measure(problem, workers, rounds, seconds)
+            lines += rows_of(problem, chart[problem])
+            print("\n".join(lines[-len(chart[problem]) :]), flush=True)
+    if not quick:
+        ours = [worker for worker in workers if worker.name in (OURS, EAGER)]
+
+        def results_of(problem):
+            return chart[problem] if problem in chart else measure(problem, ours, 3, seconds)
+
+        tables = [
+            ("chains: 2-dimensional Gaussian", "chains", {c: gaussian(c) for c in (1, 10, 100, 1_000, 10_000)}),
+            ("dimension: logistic regression, one chain", "dim", {d: logistic(1, dim=d) for d in (10, 50, 250)}),
+            ("data: logistic regression, one chain", "N", {n: logistic(1, num_data=n) for n in (1_000, 100_000, 1_000_000)}),
+        ]
+        for title, word, problems in tables:
+            table = growth_table(title, word, [(size, results_of(problem)) for size, problem in problems.items()])
+            print("\n".join(table), flush=True)
+            lines += table
+    return [*head(workers, jax_python), "", summary(chart), *lines], chart
+
+
+def draw(chart, path):
+    """Draw bars of microseconds per step, one panel per kind of problem, one group per number of chains."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    kinds = {kind: [problem for problem in chart if problem.kind == kind] for kind in TITLES}
+    widths = [1 + len(problems) for problems in kinds.values()]
+    figure, panels = plt.subplots(
+        1, len(kinds), figsize=(14, 4.6), layout="constrained", sharey=True, gridspec_kw={"width_ratios": widths}
+    )
+    for axes, (kind, problems) in zip(panels, kinds.items(), strict=True):
+        for k, (name, colour) in enumerate(COLOURS.items()):
+            shown = [(place, problem) for place, problem in enumerate(problems) if name in chart[problem]]
+            heights = [statistics.median(chart[problem][name][0]) for _, problem in shown]
+            bars = axes.bar([place + 0.2 * (k - 1.5) for place, _ in shown], heights, 0.2, color=colour, label=name)
+            axes.bar_label(bars, fmt="%.3g", padding=2, fontsize=7)
+        axes.set_yscale("log")
+        axes.set_xticks(range(len(problems)), [f"{problem.chains:,} chain{'s' * (problem.chains > 1)}" for problem in problems])
+        axes.set_title(TITLES[kind], fontsize=10)
+        axes.tick_params(labelsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.margins(y=0.1)
+    panels[0].set_ylabel("µs per step of all chains", fontsize=8)
+    panels[0].legend(fontsize=8, frameon=False, loc="upper left")
+    figure.savefig(path, dpi=130)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a smoke run: fewer problems, short turns, pages in out/benchmarks")
+    parser.add_argument("--worker", choices=list(RUN), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.worker:
+        work(arguments.worker)
+        return
+    from optim import enter_peer_environment
+
+    enter_peer_environment()
+    jax_python = make_jax_environment()
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {**os.environ, "PYTHONWARNINGS": "ignore", "TORCHINDUCTOR_CACHE_DIR": cache}
+        pythons = {name: jax_python if name == BLACKJAX else sys.executable for name in RUN}
+        workers = [Worker(name, python, environment) for name, python in pythons.items()]
+        try:
+            lines, chart = report(arguments.quick, workers, jax_python)
+        finally:
+            for worker in workers:
+                worker.close()
+    folder = ROOT / ("out" if arguments.quick else "docs") / "benchmarks"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "sample.md").write_text("\n".join([*lines, "", "![steps of many chains](sample.png)", ""]))
+    draw(chart, folder / "sample.png")
+    print(f"\n{time.perf_counter() - start:.0f} s; written: {folder / 'sample.md'} and sample.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""What the diagnostics share: checked draws, even subsamples, and energies over all data with flat memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from langevin.checks import needs
+from langevin.gradients import full
+from langevin.store import Samples
+from langevin.targets import Evaluation, Target
+
+__all__ = ["check_draws", "check_samples", "check_target", "evaluate_fully", "evenly_spaced"]
+
+NUMBERS_AT_ONCE = 2**22  # positions times data rows in one evaluation of a target: 32 MB per float64 intermediate
+
+
+def check_draws(who: str, argument: str, draws: Any) -> Tensor:
+    """Return `draws` as float64 on the CPU when they are finite numbers of shape (chain, draw, dim), none of them empty."""
+    if not isinstance(draws, Tensor):
+        raise needs(who, argument, "a torch.Tensor of shape (chain, draw, dim)", type(draws).__name__, TypeError)
+    if draws.ndim != 3 or draws.numel() == 0:
+        raise needs(who, argument, "shape (chain, draw, dim) with no empty axis", tuple(draws.shape))
+    draws = draws.detach().to("cpu", torch.float64)
+    bad = ~torch.isfinite(draws)
+    if bad.any():
+        place = bad.nonzero()[0].tolist()
+        condition = f"finite values (element {place} is not; `samples.healthy` leaves out chains that stopped)"
+        raise needs(who, argument, condition, draws[tuple(place)].item())
+    return draws
+
+
+def check_samples(who: str, samples: Any) -> Samples:
+    """Return `samples` when they are the result of `langevin.sample`, with draws of theta as a vector."""
+    if not isinstance(samples, Samples):
+        raise needs(who, "samples", "the result of langevin.sample(...)", type(samples).__name__, TypeError)
+    if samples.draws.ndim != 3 or samples.draws.shape[2] == 0:
+        raise needs(who, "samples", "draws of shape (chain, draw, dim)", tuple(samples.draws.shape))
+    return samples
+
+
+def evenly_spaced(length: int, num: int) -> Tensor:
+    """Return at most `num` indices from 0 to length - 1, as evenly spaced as can be, both ends among them.
+
+    Example:
+        >>> evenly_spaced(10, 4), evenly_spaced(3, 4)
+        (tensor([0, 3, 6, 9]), tensor([0, 1, 2]))
+    """
+    if num >= length:
+        return torch.arange(length)
+    return torch.linspace(0, length - 1, num, dtype=torch.float64).round().long()
+
+
+def check_target(who: str, target: Any, data: Sequence[Tensor] | Tensor | None) -> Target:
+    """Return `target` when it is one and has the data that it needs."""
+    if not isinstance(target, Target):
+        raise needs(who, "target", "a target such as targets.energy(...)", type(target).__name__, TypeError)
+    if target.needs_data and data is None:
+        raise needs(who, "data", "the columns that the target's likelihood takes", data)
+    if not target.needs_data and data is not None:
+        raise needs(who, "data", "None: this target has no data", type(data).__name__)
+    return target
+
+
+def evaluate_fully(who: str, target: Any, positions: Tensor, data: Sequence[Tensor] | Tensor | None) -> Evaluation:
+    """Return U and grad U over all data, without artificial noise, at positions (n, dim), some positions at a time."""
+    gradient_fn = full(check_target(who, target, data), data)
+    rows = 1 if data is None else len(data if isinstance(data, Tensor) else data[0])
+    parts = [gradient_fn(part, 0) for part in positions.split(max(1, NUMBERS_AT_ONCE // max(rows, positions.shape[-1])))]
+    return Evaluation(torch.cat([part.energy for part in parts]), torch.cat([part.gradient for part in parts]))

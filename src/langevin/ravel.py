@@ -1,0 +1,129 @@
+"""A module's parameters as one flat vector: names and shapes live here, everywhere else theta is (..., dim)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.parameter import is_lazy
+
+from langevin.checks import needs
+
+__all__ = ["Ravel"]
+
+
+@dataclass(frozen=True)
+class Ravel:
+    """The order of a module's parameters in a flat vector; use `Ravel.of` to build one.
+
+    The order is that of ``model.parameters()``, a tied parameter counts once, and a frozen one (``requires_grad=False``) or a
+    buffer is no part of theta. So element i has the noise address of element i in an optimizer over the same parameters.
+
+    Example:
+        >>> ravel = Ravel.of(nn.Linear(2, 1))
+        >>> ravel.names, ravel.shapes, ravel.dim
+        (('weight', 'bias'), (torch.Size([1, 2]), torch.Size([1])), 3)
+        >>> ravel.unflatten(torch.tensor([1.0, 2.0, 3.0]))
+        {'weight': tensor([[1., 2.]]), 'bias': tensor([3.])}
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[torch.Size, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @classmethod
+    def of(cls, model: nn.Module, *, who: str = "Ravel.of") -> Ravel:
+        """Read the parameters of a module, or refuse one that is no function of (theta, x) alone.
+
+        Args:
+            model: the module; layers that draw random numbers or keep statistics of the batches must be in evaluation mode.
+            who: the caller, for error messages.
+        """
+        if not isinstance(model, nn.Module):
+            raise needs(who, "model", "an nn.Module", model, TypeError)
+        _check_is_function(model, who)
+        theta = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+        if not theta:
+            raise needs(who, "model", "at least one parameter with requires_grad=True", type(model).__name__)
+        for name, parameter in theta.items():
+            if is_lazy(parameter):
+                raise needs(who, "model", "parameters with shapes: run the model on one batch first", f"lazy parameter {name!r}")
+            if not parameter.is_floating_point():
+                raise needs(who, "model", "real floating-point parameters", f"{name!r} of {parameter.dtype}", TypeError)
+        for about in ("dtype", "device"):
+            kinds = {name: getattr(parameter, about) for name, parameter in theta.items()}
+            if len(set(kinds.values())) > 1:
+                listed = ", ".join(f"{name}: {kind}" for name, kind in kinds.items())
+                raise needs(who, "model", f"parameters of one {about}", listed, TypeError)
+        first = next(iter(theta.values()))
+        return cls(tuple(theta), tuple(parameter.shape for parameter in theta.values()), first.dtype, first.device)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of elements of each parameter."""
+        return [shape.numel() for shape in self.shapes]
+
+    @property
+    def dim(self) -> int:
+        """The number of elements of theta."""
+        return sum(self.sizes)
+
+    @property
+    def slices(self) -> dict[str, slice]:
+        """Where each parameter lies in the vector."""
+        ends = list(accumulate(self.sizes))
+        return {name: slice(end - size, end) for name, size, end in zip(self.names, self.sizes, ends, strict=True)}
+
+    def flatten(self, module: nn.Module) -> Tensor:
+        """Return a copy of a module's theta, (dim,)."""
+        return torch.cat([parameter.detach().reshape(-1) for parameter in self._parameters(module).values()])
+
+    def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
+        """Return the parameters as views of a vector (dim,); for many vectors use it under `torch.func.vmap`."""
+        if vector.shape != (self.dim,):
+            raise needs("unflatten", "vector", f"shape ({self.dim},), the model's parameters", tuple(vector.shape))
+        # One split, not many slices: its gradient is one concatenation, where each slice would add a vector full of zeros.
+        parts = vector.split(self.sizes)
+        return {name: part.view(shape) for name, part, shape in zip(self.names, parts, self.shapes, strict=True)}
+
+    def assign(self, module: nn.Module, vector: Tensor) -> None:
+        """Copy a vector (dim,) into a module's parameters, in place."""
+        parameters = self._parameters(module)
+        with torch.no_grad():
+            for name, value in self.unflatten(vector).items():
+                parameters[name].copy_(value)
+
+    def _parameters(self, module: nn.Module) -> dict[str, Tensor]:
+        found = dict(module.named_parameters())
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            if name not in found or found[name].shape != shape:
+                shown = tuple(found[name].shape) if name in found else f"no such parameter in {type(module).__name__}"
+                raise needs("Ravel", "module", f"a parameter {name!r} of shape {tuple(shape)}", shown)
+        return {name: found[name] for name in self.names}
+
+
+def _check_is_function(model: nn.Module, who: str) -> None:
+    """Refuse layers whose output depends on more than theta and the datum: on the rest of the batch, or on random numbers."""
+    for name, module in model.named_modules():
+        what = f"{type(module).__name__} {name!r}" if name else type(module).__name__
+        if isinstance(module, _NormBase):
+            always = not module.track_running_stats and not isinstance(module, _InstanceNorm)
+            if always or (module.training and module.track_running_stats):
+                mode = "without running statistics" if always else "in training mode"
+                advice = "" if always else "model.eval(), which uses the running statistics, or "
+                raise needs(
+                    who,
+                    "model",
+                    f"outputs that do not depend on the rest of the batch: {advice}GroupNorm or FRN instead",
+                    f"{what} {mode}",
+                )
+        share = module.p if isinstance(module, _DropoutNd) else getattr(module, "dropout", 0.0)
+        has_noise = isinstance(module, nn.RReLU) or (isinstance(share, (int, float)) and share > 0)
+        if module.training and has_noise:
+            raise needs(who, "model", "no noise without an address: model.eval(), or no such layer", f"{what} in training mode")

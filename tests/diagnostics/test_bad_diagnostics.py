@@ -1,0 +1,195 @@
+"""Every bad value fails with the function's and the argument's name and the value."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+import torch
+
+import langevin as lv
+from langevin import diagnostics as dg
+
+DRAWS = torch.zeros(2, 5, 2)
+NAN = DRAWS.clone()
+NAN[1, 3, 0] = math.nan
+GAUSSIAN = lv.targets.gaussian(torch.eye(2))
+LIKELIHOOD = lv.targets.likelihood(lambda theta, x: -0.5 * (x - theta[0]) ** 2, prior=lv.priors.gaussian(std=1.0))
+
+
+@pytest.fixture(scope="module")
+def samples():
+    return lv.sample(lv.sgld(0.1), GAUSSIAN, torch.zeros(2, 2), num_steps=5)
+
+
+ARRAYS = {
+    "draws of a wrong type": (
+        lambda: dg.ess([[[1.0]]]),
+        TypeError,
+        "ess(draws=...) needs a torch.Tensor of shape (chain, draw, dim), got 'list'",
+    ),
+    "draws without chains": (
+        lambda: dg.rhat(DRAWS[0]),
+        ValueError,
+        "rhat(draws=...) needs shape (chain, draw, dim) with no empty axis, got (5, 2)",
+    ),
+    "no draws": (
+        lambda: dg.mcse(DRAWS[:, :0]),
+        ValueError,
+        "mcse(draws=...) needs shape (chain, draw, dim) with no empty axis, got (2, 0, 2)",
+    ),
+    "a stopped chain": (
+        lambda: dg.ess(NAN),
+        ValueError,
+        "element [1, 3, 0] is not; `samples.healthy` leaves out chains that stopped), got nan",
+    ),
+    "lag of zero": (lambda: dg.autocorrelation(DRAWS, 0), ValueError, "autocorrelation(max_lag=...) needs an int >= 1, got 0"),
+    "gradients of another shape": (
+        lambda: dg.kernel_stein_discrepancy(DRAWS, DRAWS[:1]),
+        ValueError,
+        "kernel_stein_discrepancy(gradients=...) needs the shape of the draws (2, 5, 2), got (1, 5, 2)",
+    ),
+    "ksd scale": (lambda: dg.kernel_stein_discrepancy(DRAWS, DRAWS, scale=0.0), ValueError, "(scale=...) needs > 0, got 0.0"),
+    "ksd num": (lambda: dg.kernel_stein_discrepancy(DRAWS, DRAWS, num=2.5), TypeError, "(num=...) needs an int >= 1, got 2.5"),
+    "ksd block": (lambda: dg.kernel_stein_discrepancy(DRAWS, DRAWS, block=0), ValueError, "(block=...) needs an int >= 1, got 0"),
+    "ksd temperature": (
+        lambda: dg.kernel_stein_discrepancy(DRAWS, DRAWS, temperature=-1.0),
+        ValueError,
+        "(temperature=...) needs > 0, got -1.0",
+    ),
+    "kinetic step size": (
+        lambda: dg.kinetic_temperature(DRAWS, 0.0),
+        ValueError,
+        "kinetic_temperature(step_size=...) needs > 0, got 0.0",
+    ),
+    "kinetic beta": (lambda: dg.kinetic_temperature(DRAWS, 0.1, beta=2.0), ValueError, "(beta=...) needs 0 <= beta <= 1, got 2.0"),
+    "virial gradients": (
+        lambda: dg.configurational_temperature(DRAWS, DRAWS[..., :1]),
+        ValueError,
+        "(gradients=...) needs the shape of the draws",
+    ),
+    "centre": (
+        lambda: dg.configurational_temperature(DRAWS, DRAWS, centre=torch.zeros(3)),
+        ValueError,
+        "(centre=...) needs a tensor of shape (2,), got (3,)",
+    ),
+    "one draw without centre": (
+        lambda: dg.configurational_temperature(DRAWS[:1, :1], DRAWS[:1, :1]),
+        ValueError,
+        "when there is only one draw, got None",
+    ),
+    "expected": (lambda: dg.kinetic_temperature(DRAWS, 0.1, expected=-1.0), ValueError, "(expected=...) needs >= 0, got -1.0"),
+    "level": (lambda: dg.Temperature(1.0, 0.1).interval(1.0), ValueError, "interval(level=...) needs 0 < level < 1, got 1.0"),
+    "mean": (
+        lambda: dg.moment_errors(DRAWS, [0.0], torch.eye(2)),
+        ValueError,
+        "moment_errors(mean=...) needs shape (2,), got (1,)",
+    ),
+    "covariance": (
+        lambda: dg.moment_errors(DRAWS, [0.0, 0.0], torch.eye(3)),
+        ValueError,
+        "moment_errors(covariance=...) needs shape (2, 2), got (3, 3)",
+    ),
+    "infinite covariance": (
+        lambda: dg.moment_errors(DRAWS, [0.0, 0.0], torch.eye(2) * math.inf),
+        ValueError,
+        "needs finite values",
+    ),
+    "reference": (
+        lambda: dg.sliced_wasserstein(DRAWS, torch.zeros(4, 3)),
+        ValueError,
+        "sliced_wasserstein(reference=...) needs a tensor of shape (..., 2)",
+    ),
+    "directions": (
+        lambda: dg.sliced_wasserstein(DRAWS, DRAWS, num_directions=0),
+        ValueError,
+        "(num_directions=...) needs an int >= 1, got 0",
+    ),
+    "seed": (lambda: dg.sliced_wasserstein(DRAWS, DRAWS, seed=-1), ValueError, "seed=...) needs an int in [0, 2**64), got -1"),
+    "no mixture": (
+        lambda: dg.mode_shares(DRAWS, GAUSSIAN),
+        TypeError,
+        "mode_shares(target=...) needs a mixture of targets.mixture(...), got 'Gaussian'",
+    ),
+    "mixture of other dim": (
+        lambda: dg.mode_shares(torch.zeros(1, 1, 3), lv.targets.mixture()),
+        ValueError,
+        "needs shape (chain, draw, 2), got (1, 1, 3)",
+    ),
+    "no plane": (
+        lambda: dg.grid_total_variation(torch.zeros(1, 1, 3), GAUSSIAN, 1.0, 5),
+        ValueError,
+        "(draws=...) needs shape (chain, draw, 2)",
+    ),
+    "half width": (lambda: dg.grid_total_variation(DRAWS, GAUSSIAN, -1.0, 5), ValueError, "(half_width=...) needs > 0, got -1.0"),
+    "bins": (lambda: dg.grid_total_variation(DRAWS, GAUSSIAN, 1.0, 0), ValueError, "(bins=...) needs an int >= 1, got 0"),
+    "no target": (lambda: dg.grid_total_variation(DRAWS, "gaussian", 1.0, 5), TypeError, "(target=...) needs a target such as"),
+}
+
+SAMPLES = {
+    "no samples": (
+        lambda s: dg.warnings_in_words(s.draws),
+        TypeError,
+        "warnings_in_words(samples=...) needs the result of langevin.sample(...), got 'Tensor'",
+    ),
+    "max_elements": (lambda s: dg.warnings_in_words(s, max_elements=0), ValueError, "(max_elements=...) needs an int >= 1, got 0"),
+    "ksd target": (
+        lambda s: dg.ksd(s, None),
+        TypeError,
+        "ksd(target=...) needs a target such as targets.energy(...), got 'NoneType'",
+    ),
+    "ksd without data": (
+        lambda s: dg.ksd(s, LIKELIHOOD),
+        ValueError,
+        "ksd(data=...) needs the columns that the target's likelihood takes, got None",
+    ),
+    "ksd with data": (
+        lambda s: dg.ksd(s, GAUSSIAN, DRAWS),
+        ValueError,
+        "ksd(data=...) needs None: this target has no data, got 'Tensor'",
+    ),
+    "kernel": (
+        lambda s: dg.effective_temperature(s, GAUSSIAN, kernel="sgld"),
+        TypeError,
+        "effective_temperature(kernel=...) needs a recipe",
+    ),
+    "num": (
+        lambda s: dg.effective_temperature(s, GAUSSIAN, num=0),
+        ValueError,
+        "effective_temperature(num=...) needs an int >= 1, got 0",
+    ),
+    "plot elements": (lambda s: dg.trace(s, elements=[]), ValueError, "trace(elements=...) needs at least one element, got []"),
+    "plot axes": (lambda s: dg.trace(s, axes=[]), ValueError, "trace(axes=...) needs 2 axes, one for each element, got 0"),
+    "pair elements": (lambda s: dg.pair(s, elements=(0,)), ValueError, "pair(elements=...) needs two elements, got (0,)"),
+    "pair without data": (lambda s: dg.pair(s, LIKELIHOOD), ValueError, "pair(data=...) needs the columns"),
+    "plot reference": (
+        lambda s: dg.running_mean(s, reference=[0.0]),
+        ValueError,
+        "running_mean(reference=...) needs shape (2,), got (1,)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_a_bad_array_or_setting_is_named_with_its_value(name):
+    call, error, message = ARRAYS[name]
+    with pytest.raises(error, match=re.escape(message)):
+        call()
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_bad_samples_or_targets_are_named_with_their_value(samples, name):
+    call, error, message = SAMPLES[name]
+    with pytest.raises(error, match=re.escape(message)):
+        call(samples)
+
+
+def test_a_run_without_a_healthy_chain_is_told_why():
+    with pytest.warns(UserWarning, match="stopped"):
+        dead = lv.sample(lv.sgld(0.01), lv.targets.energy(lambda t: (t**4).sum()), torch.full((2, 1), 30.0), num_steps=50)
+    for call in (dg.ksd, dg.effective_temperature):
+        with pytest.raises(ValueError, match=r"samples=...\) needs a healthy chain with draws, got 'chain 0 stopped at step"):
+            call(dead, lv.targets.energy(lambda t: (t**4).sum()))
+    with pytest.raises(ValueError, match="needs a healthy chain, got 'chain 0 stopped"):
+        dg.autocorrelation_plot(dead)

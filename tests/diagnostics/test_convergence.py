@@ -1,0 +1,161 @@
+"""ESS, R-hat and MCSE are ArviZ's, and the sentences say what is wrong and what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import langevin as lv
+from langevin import diagnostics as dg
+from langevin.diagnostics.convergence import CHAINS_FOR_SPREAD, MIN_ESS_PER_CHAIN, standard_error
+from langevin.store import _arviz
+
+GAUSSIAN = lv.targets.gaussian([[1.0, 0.5], [0.5, 1.0]])
+
+
+def autoregression(chains, draws, dim=2, rho=0.9, seed=0):
+    """Stationary AR(1) chains with variance 1: autocorrelation rho**t, n (1 - rho) / (1 + rho) independent draws."""
+    noise = lv.noise.normal(seed, range(chains), range(draws), dim, dtype=torch.float64)
+    path = [noise[0]]
+    for row in noise[1:]:
+        path.append(rho * path[-1] + (1 - rho**2) ** 0.5 * row)
+    return torch.stack(path, 1)
+
+
+def good_samples(chains=4, steps=1500):
+    init = lv.noise.normal(5, range(chains), 0, 2, dtype=torch.float64)
+    return lv.sample(lv.sgld(0.3), GAUSSIAN, init, num_steps=steps)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "settings"),
+    [(dg.ess, "ess", {}), (dg.ess, "ess", {"method": "tail"}), (dg.rhat, "rhat", {}), (dg.mcse, "mcse", {})],
+    ids=["ess", "tail ess", "rhat", "mcse"],
+)
+def test_the_numbers_are_arviz_s_own(ours, theirs, settings):
+    draws = autoregression(4, 200)
+    for k in range(2):
+        data = _arviz().from_dict(posterior={"one": draws[..., k].numpy()})
+        assert ours(draws, **settings)[k].item() == float(getattr(_arviz(), theirs)(data, **settings)["one"])
+
+
+def test_ess_and_mcse_find_what_an_autoregression_has():
+    draws = autoregression(4, 20_000, dim=1)
+    exact = 80_000 * (1 - 0.9) / (1 + 0.9)
+    assert dg.ess(draws, method="mean").item() == pytest.approx(exact, rel=0.1)
+    assert dg.mcse(draws).item() == pytest.approx(exact**-0.5, rel=0.1)
+
+
+def test_autocorrelation_is_the_plain_sum():
+    draws = autoregression(2, 300)
+    centred = draws - draws.mean(1, keepdim=True)
+    plain = torch.stack([(centred[:, : 300 - t] * centred[:, t:]).sum(1) for t in range(51)], 1) / (centred**2).sum(1, keepdim=True)
+    found = dg.autocorrelation(draws, max_lag=50)
+    assert found.shape == (2, 51, 2)
+    torch.testing.assert_close(found, plain)
+    assert dg.autocorrelation(draws[:, :20], max_lag=100).shape == (2, 20, 2)
+
+
+def test_too_few_draws_one_chain_or_no_movement_give_nan_and_not_a_number_that_misleads(capfd):
+    draws = autoregression(4, 200)
+    for statistic in (dg.ess, dg.rhat, dg.mcse):
+        assert statistic(draws[:, :3]).isnan().all()
+    assert dg.rhat(draws[:1]).isnan().all()
+    assert not dg.ess(draws[:1]).isnan().any()
+    stuck = draws.clone()
+    stuck[..., 1] = torch.arange(4.0)[:, None]  # each chain stays where it began
+    for statistic in (dg.ess, dg.rhat, dg.mcse):
+        assert statistic(stuck).isnan().tolist() == [False, True]
+    assert dg.autocorrelation(stuck)[..., 1].isnan().all()
+    assert capfd.readouterr() == ("", "")  # ArviZ logs nothing
+
+
+def test_more_chains_than_draws_are_nothing_to_warn_of():
+    draws = autoregression(20, 10, rho=0.0)
+    for statistic in (dg.ess, dg.rhat, dg.mcse):
+        assert statistic(draws).isfinite().all()
+
+
+def test_the_standard_error_covers_the_mean_for_many_chains_and_for_few():
+    """The mean of n AR(1) chains of T draws has standard error sqrt((1 + rho) / (1 - rho) / (n T)), up to O(1 / T)."""
+    for chains, draws in [(400, 100), (4, 10_000)]:
+        assert (chains >= CHAINS_FOR_SPREAD) == (chains == 400)
+        exact = (19 / (chains * draws)) ** 0.5
+        assert standard_error(autoregression(chains, draws, dim=1)).item() == pytest.approx(exact, rel=0.2)
+    assert standard_error(torch.tensor([[[1.0]], [[3.0]]])).item() == pytest.approx(1.0)  # two chains of one draw
+    assert standard_error(torch.zeros(1, 3, 1)).isnan().all()
+
+
+def test_good_chains_earn_no_words():
+    assert dg.warnings_in_words(good_samples()) == []
+
+
+def test_one_chain_is_told_to_run_more():
+    (sentence,) = dg.warnings_in_words(good_samples(chains=1))
+    assert sentence.startswith("one chain: R-hat is NaN")
+    assert "init of shape (4, 2)" in sentence
+
+
+def test_few_draws_are_told_to_be_more():
+    (sentence,) = dg.warnings_in_words(good_samples(steps=3))
+    assert sentence.startswith("too few draws: 3 for each chain")
+    assert "Raise num_steps" in sentence
+
+
+def test_slow_chains_are_told_by_how_much_to_grow():
+    samples = dataclasses.replace(good_samples(), draws=autoregression(4, 1500, rho=0.99))
+    found = {sentence.split(":")[0]: sentence for sentence in dg.warnings_in_words(samples)}
+    worst = torch.minimum(dg.ess(samples.draws), dg.ess(samples.draws, method="tail")).min().item()
+    assert f"worst {worst:.0f} at element" in found["few independent draws"]
+    assert f"about {4 * MIN_ESS_PER_CHAIN / worst:.0f} times as many steps" in found["few independent draws"]
+
+
+def test_chains_in_different_places_are_named_with_the_worst_element():
+    samples = good_samples()
+    apart = samples.draws.clone()
+    apart[0, :, 1] += 3
+    found = dg.warnings_in_words(dataclasses.replace(samples, draws=apart))
+    (sentence,) = [sentence for sentence in found if sentence.startswith("chains disagree")]
+    assert "for 1 of 2 elements" in sentence
+    assert f"worst {dg.rhat(apart)[1]:.3f} at element 1" in sentence
+
+
+def test_an_element_that_never_moves_is_named():
+    samples = good_samples()
+    stuck = samples.draws.clone()
+    stuck[..., 1] = 0.0
+    (sentence,) = dg.warnings_in_words(dataclasses.replace(samples, draws=stuck))
+    assert sentence.startswith("no movement: 1 of 2 elements never changed (the first is element 1)")
+
+
+def test_of_many_elements_some_are_looked_at():
+    samples = dataclasses.replace(good_samples(), draws=autoregression(4, 100, dim=50, rho=0.0))
+    (sentence,) = [s for s in dg.warnings_in_words(samples, max_elements=3) if s.startswith("few")]
+    assert "of the 3 elements looked at" in sentence
+
+
+def steep(theta):
+    """A quartic: explicit steps from far out overshoot and blow up."""
+    return 0.25 * (theta**4).sum()
+
+
+def test_stopped_chains_are_counted_and_left_out():
+    init = torch.tensor([[0.5], [30.0], [-0.5], [0.1], [0.2]], dtype=torch.float64)
+    with pytest.warns(UserWarning, match="chain 1 stopped"):
+        samples = lv.sample(lv.sgld(0.1), lv.targets.energy(steep), init, num_steps=1500)
+    (sentence,) = dg.warnings_in_words(samples)
+    assert sentence.startswith("stopped chains: 1 of 5 did not run to their end (the first: chain 1 stopped at step ")
+    assert "smaller step_size" in sentence
+    with pytest.warns(UserWarning, match="stopped"):
+        none = lv.sample(lv.sgld(0.1), lv.targets.energy(steep), init[1:2], num_steps=60)
+    assert len(dg.warnings_in_words(none)) == 1
+
+
+def test_importing_diagnostics_imports_neither_arviz_nor_pyplot():
+    code = "import sys, langevin.diagnostics; print({'arviz', 'matplotlib.pyplot', 'scipy.stats'} & set(sys.modules))"
+    result = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "set()"
