@@ -55,11 +55,13 @@ class Problem(NamedTuple):
 
     @property
     def title(self):
+        """What is sampled, without the chains."""
         data = f", N = {self.num_data:,}, batch {self.batch_size}" if self.num_data else ""
         return f"{TITLES[self.kind]}, dim {self.dim:,}{data}"
 
     @property
     def step_size(self):
+        """Epsilon on the scale of the energy, small enough for every problem."""
         return {"gaussian": 0.05, "logistic": 0.1 / max(1, self.num_data), "mlp": 0.01 / max(1, self.num_data)}[self.kind]
 
 
@@ -100,14 +102,17 @@ class Turns:
     """A worker's side of the conversation: requests in, steps and seconds out, one JSON object per line."""
 
     def __init__(self):
-        self._answers = os.fdopen(os.dup(1), "w")  # what libraries print goes elsewhere
-        os.dup2(2, 1)
+        """Take standard output for the answers."""
+        self._answers = os.fdopen(os.dup(1), "w")
+        os.dup2(2, 1)  # what libraries print goes to standard error
 
     def ask(self):
+        """Wait for a request; end with the main process."""
         line = sys.stdin.readline()
         return json.loads(line) if line else sys.exit()
 
     def answer(self, **values):
+        """Send an answer."""
         print(json.dumps(values), file=self._answers, flush=True)
 
     def reached(self, step):
@@ -127,7 +132,7 @@ class Turns:
 
 
 def run_ours(problem, turns, *, compile):
-    """One call of `lv.sample`; the schedule, which it asks for every step's size at the start of a block, takes the turns."""
+    """Run one call of `lv.sample`; the schedule, which it asks for every step's size at the start of a block, takes the turns."""
     import torch
 
     import langevin as lv
@@ -160,9 +165,10 @@ def run_ours(problem, turns, *, compile):
 
 
 def run_posteriors(problem, turns):
-    """`posteriors` as its documentation has it: the mean log posterior, temperature 1 / N; `torch.vmap` over chains."""
+    """Run `posteriors` as its documentation has it: the mean log posterior, temperature 1 / N; `torch.vmap` over chains."""
     import posteriors
     import torch
+
     from langevin.experiments import models
 
     start, columns = make_data(problem)
@@ -205,7 +211,7 @@ def run_posteriors(problem, turns):
 
 
 def run_blackjax(problem, turns):
-    """blackjax in the shape that is fastest: `jit` of a `scan` over steps, `vmap` over chains."""
+    """Run blackjax in its fastest shape: `jit` of a `scan` over steps, `vmap` over chains."""
     import blackjax
     import jax
     import jax.numpy as jnp
@@ -315,21 +321,29 @@ class Worker:
     """A contender's process, seen from outside."""
 
     def __init__(self, name, python, environment):
+        """Start it."""
         command = [str(python), str(Path(__file__).resolve()), "--worker", name]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         self.process = subprocess.Popen(command, text=True, env=environment, **pipes)
-        self.name, self.greeting = name, self._read()
+        self.name = name
+
+    def greet(self):
+        """Wait until it is there; return what it says of itself."""
+        self.greeting = self._read()
+        return self.greeting
 
     def _read(self):
         line = self.process.stdout.readline()
         return json.loads(line) if line else {"error": f"its process ended with {self.process.wait()}"}
 
     def ask(self, **request):
+        """Send a request and wait for the answer; an answer with `error` means that it cannot go on."""
         if self.process.poll() is None:
             print(json.dumps(request), file=self.process.stdin, flush=True)
         return self._read()
 
     def close(self):
+        """End it."""
         self.process.stdin.close()
         self.process.wait()
 
@@ -431,10 +445,11 @@ def head(workers, jax_python):
         "",
         f"{datetime.date.today()}, {processor}, Python {platform.python_version()}, {ours}; {theirs}. Made by "
         f"`python benchmarks/sample.py`. Every library has the threads it takes by default: torch {torch.get_num_threads()}, XLA "
-        f"all of {os.cpu_count()} cores. SGLD everywhere, float32, the same start and data in memory; every chain has noise and minibatches of its "
-        "own, and these, and storing every position, are part of the time. Ours also stores energies and gradient norms and "
-        "takes minibatches without replacement; the peers choose rows with replacement, which is cheaper. Medians over rounds in which contenders, each a process, "
-        "take turns, then the minimum. Compiling is what the first block takes beyond a later one, with empty caches. Trust the ratios.",
+        f"all of {os.cpu_count()} cores. SGLD everywhere, float32, the same start and data in memory; every chain has noise and "
+        "minibatches of its own, and these, and storing every position, are part of the time. Ours also stores energies and "
+        "gradient norms and takes minibatches without replacement; the peers choose rows with replacement, which is cheaper. "
+        "Medians over rounds in which contenders, each a process, take turns, then the minimum. Compiling is what the first "
+        "block takes beyond a later one, with empty caches; in the first row it includes loading the compiler. Trust the ratios.",
         "",
         f"SGMCMCJax 0.2.13 beside this JAX: {sgmcmcjax}.",
     ]
@@ -444,7 +459,7 @@ def report(quick, workers, jax_python):
     """Measure everything; return the lines of a Markdown page and the numbers for the chart."""
     rounds, seconds = (3, 0.1) if quick else (7, 0.25)
     families = (
-        [[gaussian(1), gaussian(10_000)], [logistic(1)], [mlp(1), mlp(25)]]
+        [[gaussian(1), gaussian(10_000)], [logistic(25)], [mlp(5)]]
         if quick
         else [[gaussian(c) for c in (1, 100, 10_000)], [logistic(c) for c in (1, 25)], [mlp(c) for c in (1, 5, 25)]]
     )
@@ -456,7 +471,7 @@ def report(quick, workers, jax_python):
         for problem in family:
             chart[problem] = measure(problem, workers, rounds, seconds)
             lines += rows_of(problem, chart[problem])
-            print("\n".join(lines[-len(chart[problem]) :]), flush=True)
+            print("\n".join(rows_of(problem, chart[problem])), flush=True)
     if not quick:
         ours = [worker for worker in workers if worker.name in (OURS, EAGER)]
 
@@ -521,6 +536,9 @@ def main():
         environment = {**os.environ, "PYTHONWARNINGS": "ignore", "TORCHINDUCTOR_CACHE_DIR": cache}
         pythons = {name: jax_python if name == BLACKJAX else sys.executable for name in RUN}
         workers = [Worker(name, python, environment) for name, python in pythons.items()]
+        for worker in workers:  # all start at once
+            if "error" in worker.greet():
+                sys.exit(f"{worker.name}: {worker.greeting['error']}")
         try:
             lines, chart = report(arguments.quick, workers, jax_python)
         finally:

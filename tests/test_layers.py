@@ -16,6 +16,7 @@ LEVELS = [
     {"kernels"},
     {"engine", "fingerprint", "fused", "samplers", "store"},
     {"optim", "sample"},
+    {"diagnostics"},
     {"experiments"},
 ]
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}

@@ -127,6 +127,10 @@ def test_summary_and_arviz_agree_with_the_draws():
     assert data.sample_stats["energy"].shape == (4, 200)
 
 
+def test_more_chains_than_draws_are_no_reason_to_warn():
+    assert run(num_steps=3).to_arviz().posterior["theta"].shape == (4, 3, 2)
+
+
 def test_the_recipe_of_ma_et_al_runs_with_its_two_noises():
     def matrix(*rows):
         return lambda xi: torch.tensor(rows, dtype=xi.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -101,7 +102,7 @@ for line in sys.stdin:
     _, status = os.waitpid(child, 0)
     print(status, flush=True)
 """
-LONG = {**SETTINGS, "num_steps": 6000}
+LONG = {**SETTINGS, "num_steps": 12_000}
 
 
 def test_a_run_killed_many_times_at_random_moments_ends_with_the_same_bits(tmp_path):
@@ -115,9 +116,11 @@ def test_a_run_killed_many_times_at_random_moments_ends_with_the_same_bits(tmp_p
             child = int(zygote.stdout.readline())
             time.sleep(moments.uniform(0.05, 0.5))
             if kills < 12:
-                os.kill(child, signal.SIGKILL)
-                kills += 1
+                with contextlib.suppress(ProcessLookupError):  # it was faster
+                    os.kill(child, signal.SIGKILL)
+                    kills += 1
             status = int(zygote.stdout.readline())
+            assert status in (0, signal.SIGKILL)
             if status == 0:
                 finished = True
                 break
@@ -224,7 +227,7 @@ def test_a_truncated_chunk_is_named(run):
     chunk = max((p for p in (run / "draws").rglob("*") if p.is_file() and p.name != "zarr.json"), key=lambda p: p.stat().st_size)
     chunk.write_bytes(chunk.read_bytes()[:-20])
     with pytest.raises(ValueError, match=r"run\.zarr/draws has a damaged or missing chunk"):
-        lv.open(run)
+        _ = lv.open(run).draws
 
 
 def test_a_flipped_byte_is_found_by_the_checksum(run):
@@ -233,13 +236,13 @@ def test_a_flipped_byte_is_found_by_the_checksum(run):
     data[len(data) // 2] ^= 1
     chunk.write_bytes(data)
     with pytest.raises(ValueError, match="damaged"):
-        lv.open(run)
+        _ = lv.open(run).draws
 
 
 def test_a_damaged_checkpoint_is_named(run):
     (run / "state.safetensors").write_bytes(b"not a checkpoint")
     with pytest.raises(ValueError, match=r"state\.safetensors is damaged or foreign"):
-        lv.open(run)
+        _ = lv.open(run).draws
 
 
 def test_a_manifest_of_another_version_is_refused(run):

@@ -1,6 +1,6 @@
 """Stochastic gradient MCMC with adaptive drifts, for PyTorch."""
 
-from langevin import drifts, gradients, kernels, noise, optim, preconditioners, schedules, targets
+from langevin import diagnostics, drifts, gradients, kernels, noise, optim, preconditioners, schedules, targets
 from langevin.bank import CorruptDrawError, SampleBank
 from langevin.sample import resume, sample
 from langevin.samplers import RECIPES, asgld, langevin, msgld, psgld, recipe, sghmc, sgld, sgrld
@@ -19,6 +19,7 @@ __all__ = [
     "SampleBank",
     "Samples",
     "asgld",
+    "diagnostics",
     "drifts",
     "gradients",
     "kernels",

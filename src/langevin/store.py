@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["ChainStatus", "Checkpoint", "DiskStore", "MemoryStore", "Moments", "Samples", "open_samples"]
 
 VERSION = 1
+ARRAYS = ("draws", "energy", "gradient_norm", "step_size")
 _CHUNK_ELEMENTS = 2**20
 
 
@@ -79,26 +81,40 @@ class Samples:
     """The result of `sample`.
 
     Args:
-        draws: (chain, draw, dim), or what `keep` made of each position; a chain that stopped early has NaN after its last draw.
+        arrays: what was stored, by name. In a run on disk they are read when they are asked for, each time anew.
         status: one entry per chain.
-        energy: U at each draw's predecessor, where the gradient was taken, (chain, draw).
-        gradient_norm: norm of that gradient, (chain, draw).
-        step_size: of the step that made the draw, (draw,).
         description: the sampler's SDE and law.
         seconds: wall time of the run.
         moments: running moments, with ``keep="moments"``.
         compiled_from: the step from which on the run was compiled; None for never.
     """
 
-    draws: Tensor
+    arrays: Mapping[str, Tensor]
     status: tuple[ChainStatus, ...]
-    energy: Tensor
-    gradient_norm: Tensor
-    step_size: Tensor
     description: str
     seconds: float
     moments: Moments | None = None
     compiled_from: int | None = None
+
+    @property
+    def draws(self) -> Tensor:
+        """Positions (chain, draw, dim), or what `keep` made of each; a chain that stopped early has NaN after its last draw."""
+        return self.arrays["draws"]
+
+    @property
+    def energy(self) -> Tensor:
+        """U at each draw's predecessor, where the gradient was taken, (chain, draw)."""
+        return self.arrays["energy"]
+
+    @property
+    def gradient_norm(self) -> Tensor:
+        """Norm of that gradient, (chain, draw)."""
+        return self.arrays["gradient_norm"]
+
+    @property
+    def step_size(self) -> Tensor:
+        """Step size of the step that made the draw, (draw,)."""
+        return self.arrays["step_size"]
 
     @property
     def _good(self) -> list[int]:
@@ -112,17 +128,19 @@ class Samples:
     def to_arviz(self) -> arviz.InferenceData:
         """Return the healthy chains as ArviZ data: variable `theta`; statistics `energy`, `gradient_norm`, `step_size`."""
         good = self._good
-        if not good or self.draws.shape[1] == 0:
+        if not good or not len(self.step_size):
             raise ValueError("to_arviz() needs a healthy chain with draws, got: " + "; ".join(map(str, self.status)))
         statistics = {
             "energy": self.energy[good],
             "gradient_norm": self.gradient_norm[good],
             "step_size": self.step_size.expand(len(good), -1),
         }
-        return _arviz().from_dict(
-            posterior={"theta": self.draws[good].cpu().numpy()},
-            sample_stats={name: value.cpu().numpy() for name, value in statistics.items()},
-        )
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "More chains")  # ArviZ fears swapped axes; ours are named
+            return _arviz().from_dict(
+                posterior={"theta": self.draws[good].cpu().numpy()},
+                sample_stats={name: value.cpu().numpy() for name, value in statistics.items()},
+            )
 
     def summary(self) -> pandas.DataFrame:
         """Return mean, sd, Monte Carlo error, effective sample size and R-hat of each element, by ArviZ."""
@@ -269,16 +287,33 @@ class DiskStore:
         stopped = {int(index): step for index, step in (words.pop("stopped") or {}).items()}
         return Checkpoint(tensors, stopped=stopped, **words)
 
-    def read(self, kept: int) -> dict[str, Tensor]:
-        """Return the first `kept` draws."""
-        arrays = {}
-        for name in ("draws", "energy", "gradient_norm", "step_size"):
-            try:
-                array = self._arrays[name]
-                arrays[name] = torch.from_numpy(array[:kept] if name == "step_size" else array[:, :kept])
-            except Exception as error:
-                raise ValueError(f"{self.path / name} has a damaged or missing chunk: {error}") from error
-        return arrays
+    def read(self, kept: int) -> Mapping[str, Tensor]:
+        """Return the first `kept` draws, to be read when they are asked for."""
+        return _Stored(self.path, self._arrays, kept)
+
+
+@dataclass(frozen=True)
+class _Stored(Mapping[str, Tensor]):
+    """The first draws of a run on disk."""
+
+    path: Path
+    group: Any
+    kept: int
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in ARRAYS:
+            raise KeyError(name)
+        try:
+            array = self.group[name]
+            return torch.from_numpy(array[: self.kept] if name == "step_size" else array[:, : self.kept])
+        except Exception as error:
+            raise ValueError(f"{self.path / name} has a damaged or missing chunk: {error}") from error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(ARRAYS)
+
+    def __len__(self) -> int:
+        return len(ARRAYS)
 
 
 def read_manifest(path: str | Path) -> dict[str, Any]:
@@ -296,15 +331,15 @@ def read_manifest(path: str | Path) -> dict[str, Any]:
     return manifest
 
 
-def make_samples(arrays: dict[str, Tensor], checkpoint: Checkpoint, chains: range, description: str) -> Samples:
+def make_samples(arrays: Mapping[str, Tensor], checkpoint: Checkpoint, chains: range, description: str) -> Samples:
     """Put a result together from what was stored."""
     stopped = checkpoint.stopped or {}
-    draws, energy = arrays["draws"], arrays["energy"]
+    energy = arrays["energy"] if stopped else torch.empty(0)
 
     def status(index: int, chain: int) -> ChainStatus:
         if index not in stopped:
-            return ChainStatus(chain, checkpoint.step, draws.shape[1], None)
-        kept = int((~torch.isnan(energy[index])).sum())
+            return ChainStatus(chain, checkpoint.step, checkpoint.kept, None)
+        kept = int((~torch.isnan(energy[index])).sum()) if energy.numel() else 0
         return ChainStatus(chain, stopped[index], kept, "the position became non-finite")
 
     moments = None
@@ -313,11 +348,8 @@ def make_samples(arrays: dict[str, Tensor], checkpoint: Checkpoint, chains: rang
         spread = checkpoint.tensors["moments_spread"]
         moments = Moments(count, checkpoint.tensors["moments_mean"], spread / max(1, count - 1))
     return Samples(
-        draws,
+        arrays,
         tuple(status(index, chain) for index, chain in enumerate(chains)),
-        energy,
-        arrays["gradient_norm"],
-        arrays["step_size"],
         description,
         checkpoint.seconds,
         moments,

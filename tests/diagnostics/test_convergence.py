@@ -26,6 +26,10 @@ def autoregression(chains, draws, dim=2, rho=0.9, seed=0):
     return torch.stack(path, 1)
 
 
+def with_draws(samples, draws):
+    return dataclasses.replace(samples, arrays={**samples.arrays, "draws": draws})
+
+
 def good_samples(chains=4, steps=1500):
     init = lv.noise.normal(5, range(chains), 0, 2, dtype=torch.float64)
     return lv.sample(lv.sgld(0.3), GAUSSIAN, init, num_steps=steps)
@@ -107,7 +111,7 @@ def test_few_draws_are_told_to_be_more():
 
 
 def test_slow_chains_are_told_by_how_much_to_grow():
-    samples = dataclasses.replace(good_samples(), draws=autoregression(4, 1500, rho=0.99))
+    samples = with_draws(good_samples(), autoregression(4, 1500, rho=0.99))
     found = {sentence.split(":")[0]: sentence for sentence in dg.warnings_in_words(samples)}
     worst = torch.minimum(dg.ess(samples.draws), dg.ess(samples.draws, method="tail")).min().item()
     assert f"worst {worst:.0f} at element" in found["few independent draws"]
@@ -118,7 +122,7 @@ def test_chains_in_different_places_are_named_with_the_worst_element():
     samples = good_samples()
     apart = samples.draws.clone()
     apart[0, :, 1] += 3
-    found = dg.warnings_in_words(dataclasses.replace(samples, draws=apart))
+    found = dg.warnings_in_words(with_draws(samples, apart))
     (sentence,) = [sentence for sentence in found if sentence.startswith("chains disagree")]
     assert "for 1 of 2 elements" in sentence
     assert f"worst {dg.rhat(apart)[1]:.3f} at element 1" in sentence
@@ -128,12 +132,12 @@ def test_an_element_that_never_moves_is_named():
     samples = good_samples()
     stuck = samples.draws.clone()
     stuck[..., 1] = 0.0
-    (sentence,) = dg.warnings_in_words(dataclasses.replace(samples, draws=stuck))
+    (sentence,) = dg.warnings_in_words(with_draws(samples, stuck))
     assert sentence.startswith("no movement: 1 of 2 elements never changed (the first is element 1)")
 
 
 def test_of_many_elements_some_are_looked_at():
-    samples = dataclasses.replace(good_samples(), draws=autoregression(4, 100, dim=50, rho=0.0))
+    samples = with_draws(good_samples(), autoregression(4, 100, dim=50, rho=0.0))
     (sentence,) = [s for s in dg.warnings_in_words(samples, max_elements=3) if s.startswith("few")]
     assert "of the 3 elements looked at" in sentence
 

@@ -1,0 +1,258 @@
+"""The step size finder against closed forms and the exact laws of tests/law/exact.py."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from exact import hamiltonian_covariance, langevin_covariance, momentum_covariance
+
+import langevin as lv
+from langevin.gradients import GradientFn, full, minibatch, noisy
+from langevin.noise import Purpose, normal, streams
+from langevin.targets import Evaluation
+from langevin.tuning import FIRST_STEP, find_step_size, stationary_error
+
+COVARIANCE = [[1.0, 0.9], [0.9, 1.0]]  # curvatures 10 and 1 / 1.9
+
+
+def find(kernel, target, *, start=None, chains=range(2), share=0.05, seed=0, dtype=torch.float64):
+    dim = len(target.covariance) if start is None else start.shape[-1]
+    position = torch.ones(len(chains), dim, dtype=dtype) if start is None else start
+    gradient_fn = full(target)
+    if target.gradient_noise:
+        gradient_fn = noisy(gradient_fn, target.gradient_noise, seed=seed, chains=chains, like=position)
+    return find_step_size(kernel, gradient_fn, position, chains=chains, seed=seed, share=share)
+
+
+def logistic(num=2000, dim=3):
+    x = normal(0, streams(Purpose.DATA, range(1)), 0, num * dim, dtype=torch.float64).reshape(num, dim)
+    y = (normal(0, streams(Purpose.DATA, range(1)), 1, num, dtype=torch.float64)[0] < x[:, 0]).double()
+    target = lv.targets.likelihood(
+        lambda theta, x, y: y * (x @ theta) - torch.nn.functional.softplus(x @ theta), prior=lv.priors.gaussian(std=1.0)
+    )
+    return target, (x, y)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.05, 0.2])
+@pytest.mark.parametrize("temperature", [1.0, 0.1])
+def test_sgld_has_the_closed_form(share, temperature):
+    found = find(lv.sgld(1.0, temperature=temperature), lv.targets.gaussian(COVARIANCE), share=share)
+    assert found.curvature == pytest.approx(10.0, rel=1e-4)
+    assert found.noise == 0
+    assert found.step_size == pytest.approx(2 * share / ((1 + share) * 10), rel=1e-3)
+
+
+def test_sgld_with_gradient_noise_has_the_closed_form():
+    found = find(lv.sgld(1.0), lv.targets.gaussian(COVARIANCE, gradient_noise=3.0), chains=range(8))
+    assert found.noise == pytest.approx(9.0, rel=5 * (2 / (128 * 8)) ** 0.5)  # 5 standard errors of 128 gaps in 8 chains
+    assert found.step_size == pytest.approx(2 * 0.05 / (1.05 * found.curvature + found.noise), rel=1e-3)
+
+
+@pytest.mark.parametrize("s", [0.0, 2.0])
+@pytest.mark.parametrize(
+    ("kernel", "covariance"),
+    [
+        (lv.sgld(1.0), lambda p, eps, s: langevin_covariance(p, eps=eps, s=s)),
+        (lv.msgld(1.0), lambda p, eps, s: 2 * momentum_covariance(p, eps=eps, a=1.0, beta=0.9, s=s)),
+        (lv.msgld(1.0, bias_factor=10.0), lambda p, eps, s: 11 * momentum_covariance(p, eps=eps, a=10.0, beta=0.9, s=s)),
+        (lv.sghmc(1.0), lambda p, eps, s: hamiltonian_covariance(p, eps=eps, beta=0.9, s=s)),
+        (lv.sghmc(1.0, beta=0.0), lambda p, eps, s: hamiltonian_covariance(p, eps=eps, beta=0.0, s=s)),
+    ],
+    ids=["sgld", "msgld", "msgld-10", "sghmc", "sghmc-0"],
+)
+def test_the_exact_law_at_the_found_step_is_off_by_share(kernel, covariance, s):
+    target = lv.targets.gaussian(COVARIANCE, gradient_noise=s)
+    found = find(kernel, target, chains=range(8))
+    precision = np.linalg.inv(np.array(COVARIANCE))
+    stiff = np.array([1.0, -1.0]) / math.sqrt(2)
+    error = stiff @ covariance(precision, eps=found.step_size, s=math.sqrt(found.noise)) @ stiff / 0.1 - 1
+    assert abs(error) == pytest.approx(0.05, rel=0.02)
+    assert found.error == pytest.approx(error, rel=0.02)
+    if s:  # the noise is measured, to 5 standard errors of 22 percent in all
+        error = stiff @ covariance(precision, eps=found.step_size, s=s) @ stiff / 0.1 - 1
+        assert abs(error) == pytest.approx(0.05, rel=0.25)
+
+
+def test_the_bias_comes_from_the_kernels_own_update():
+    for step_size in (0.001, 0.01, 0.1):
+        exact = momentum_covariance(np.array([[3.0]]), eps=step_size, a=1.0, beta=0.9, s=0.7)[0, 0] / (0.5 / 3) - 1
+        assert stationary_error(lv.msgld(1.0), step_size, curvature=3.0, noise=0.49) == pytest.approx(exact, rel=1e-6)
+    assert stationary_error(lv.sgld(1.0), 0.7, curvature=3.0) == math.inf  # unstable from 2 / 3 on
+
+
+def test_asgld_is_treated_as_linear_with_its_square_average_frozen():
+    """E g^2 is 10 tau_eff in one dimension of curvature 10; the law is that of MSGLD with the bias divided by its root."""
+    kernel = lv.asgld(1.0, bias_factor=5.0)
+    found = find(kernel, lv.targets.gaussian([[0.1]]), chains=range(16))
+    scale = 5.0 / math.sqrt(10.0)  # V = 10: the walk that measures it is at temperature 1
+    law = momentum_covariance(np.array([[10.0]]), eps=found.step_size, a=1.0, beta=0.9, scale=np.array([[scale]]))[0, 0]
+    assert law / (0.1 / (1 + scale)) - 1 == pytest.approx(0.05, rel=0.25)
+
+
+def test_metrics_make_badly_scaled_targets_alike():
+    covariance = torch.diag(torch.tensor([1.0, 1e-4], dtype=torch.float64))
+    target = lv.targets.gaussian(covariance)
+    riemannian = find(lv.sgrld(1.0, metric=target.metric), target)
+    assert riemannian.curvature == pytest.approx(1.0, rel=1e-3)
+    assert riemannian.step_size == pytest.approx(2 * 0.05 / 1.05, rel=1e-2)
+    start = torch.zeros(16, 2, dtype=torch.float64)
+    preconditioned = find(lv.psgld(1.0), target, chains=range(16), start=start)
+    assert preconditioned.curvature == pytest.approx(100.0, rel=0.3)  # lam / sqrt(E g^2) = sqrt(lam)
+    assert find(lv.sgld(1.0), target).curvature == pytest.approx(1e4, rel=1e-3)
+
+
+def test_a_full_metric_turns_the_direction_too():
+    target = lv.targets.gaussian(COVARIANCE)
+    found = find(lv.sgrld(1.0, metric=lambda theta: torch.diag(torch.tensor([1.0, 4.0], dtype=theta.dtype))), target)
+    precision = np.linalg.inv(np.array(COVARIANCE))
+    expected = np.linalg.eigvals(np.diag([1.0, 0.25]) @ precision).max()
+    assert found.curvature == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_same_seed_gives_the_same_number():
+    target = lv.targets.gaussian(COVARIANCE, gradient_noise=1.0)
+    first, again, other = (find(lv.msgld(1.0), target, seed=seed) for seed in (3, 3, 4))
+    assert first == again
+    assert first.step_size != other.step_size
+
+
+def test_chains_run_together_or_apart_give_the_same_number():
+    target = lv.targets.gaussian(COVARIANCE)
+    alone = [find(lv.sghmc(1.0), target, chains=range(k, k + 1)).step_size for k in range(3)]
+    assert find(lv.sghmc(1.0), target, chains=range(3)).step_size == pytest.approx(min(alone), rel=1e-9)
+
+
+def test_the_worst_chain_counts():
+    """Two basins of curvature 1 and 25, far apart; a chain in each."""
+    target = lv.targets.energy(lambda t: torch.where(t[0] < 0, 0.5 * (t[0] + 50) ** 2, 12.5 * (t[0] - 50) ** 2))
+    start = torch.tensor([[-51.0], [-49.0], [49.5]])
+    assert find(lv.sgld(1.0), target, start=start[:2]).curvature == pytest.approx(1.0, rel=1e-3)
+    assert find(lv.sgld(1.0), target, start=start, chains=range(3)).curvature == pytest.approx(25.0, rel=1e-3)
+
+
+@pytest.mark.parametrize("start", [1e2, 1e4])
+def test_starting_far_away_works(start):
+    """A quartic is a thousand times stiffer far out; its law has curvature 12 E theta^2 near zero."""
+    target = lv.targets.energy(lambda t: (t**4).sum())
+    found = find(lv.sgld(1.0), target, start=torch.full((4, 2), start, dtype=torch.float64), chains=range(4))
+    near = find(lv.sgld(1.0), target, start=torch.full((4, 2), 0.5, dtype=torch.float64), chains=range(4))
+    assert found.step_size == pytest.approx(near.step_size, rel=0.5)
+    linear_far_out = lv.targets.energy(lambda t: (1 + t @ t) ** 0.5)
+    assert find(lv.sgld(1.0), linear_far_out, start=torch.full((1, 2), 100.0), chains=range(1)).curvature < 1.01
+
+
+def test_float32_agrees_with_float64():
+    covariance = torch.diag(torch.logspace(-4, 0, 10, dtype=torch.float64))
+    mean = torch.full((10,), 100.0)
+    target = lv.targets.gaussian(covariance, mean=mean)
+    wide, narrow = (find(lv.sgld(1.0), target, dtype=dtype).step_size for dtype in (torch.float64, torch.float32))
+    assert narrow == pytest.approx(wide, rel=0.03)
+
+
+def test_minibatch_heating_is_accounted_for():
+    target, data = logistic()
+    start, chains = torch.zeros(4, 3, dtype=torch.float64), range(4)
+    exact = find_step_size(lv.sgld(1.0), full(target, data), start, chains=chains, seed=0)
+    batches = minibatch(target, data, 20, seed=0, chains=chains)
+    independent = find_step_size(lv.sgld(1.0), batches, start, chains=chains, seed=0)
+    epochs = find_step_size(lv.sgld(1.0), batches, start, chains=chains, seed=0, steps_per_epoch=100.0)
+    assert independent.curvature == pytest.approx(exact.curvature, rel=0.1)
+    assert exact.noise == 0
+    at = full(target, data)(start[:1], 0).gradient  # the noise of a batch is about (N / n) times the information
+    assert torch.isfinite(at).all()
+    assert independent.noise == pytest.approx(100 * exact.curvature, rel=0.3)
+    assert independent.step_size < 0.03 * exact.step_size
+    assert 3 * independent.step_size < epochs.step_size < exact.step_size
+    for tuning in (independent, epochs):
+        assert tuning.error == pytest.approx(0.05, rel=1e-3)
+
+
+def test_noise_without_replacement_has_the_law_of_a_direct_sum():
+    """The stationary variance under c_k = -(1 - k / T) / (T - 1), summed term by term over the impulse response of SGLD."""
+    eps, lam, s2, period = 0.05, 1.0, 20.0, 10
+    response = eps * (1 - eps * lam) ** np.arange(2000)
+    lags = np.arange(1, period)
+    correlation = -(1 - lags / period) / (period - 1)
+    heat = response @ response + 2 * sum(c * (response[:-k] @ response[k:]) for k, c in zip(lags, correlation, strict=True))
+    expected = 1 / (1 - eps * lam / 2) + s2 * heat * lam - 1
+    found = stationary_error(lv.sgld(1.0), eps, curvature=lam, noise=s2, steps_per_epoch=period)
+    assert found == pytest.approx(expected, rel=1e-9)
+    assert found < stationary_error(lv.sgld(1.0), eps, curvature=lam, noise=s2)
+
+
+def test_a_noisy_soft_direction_counts():
+    """Gradient noise of variance 400 along a direction of curvature 1, beside a quiet one of curvature 10."""
+
+    def draw(steps):
+        return (20 * normal(0, streams(Purpose.GRADIENT, range(4)), steps, 1, dtype=torch.float64),)
+
+    def evaluate(position, drawn):
+        gradient = torch.stack([10 * position[:, 0], position[:, 1] + drawn[0][:, 0]], -1)
+        return Evaluation((position * gradient).sum(-1) / 2, gradient)
+
+    start = torch.ones(4, 2, dtype=torch.float64)
+    found = find_step_size(lv.sgld(1.0), GradientFn(draw, evaluate), start, chains=range(4), seed=0)
+    assert found.noise < 1
+    assert found.noisiest == pytest.approx((1.0, 400.0), rel=0.6)
+    assert found.step_size == pytest.approx(2 * 0.05 / (1.05 + found.noisiest[1]), rel=0.01)
+
+
+def test_the_step_is_stable_with_a_margin():
+    for kernel in (lv.sgld(1.0), lv.sghmc(1.0), lv.msgld(1.0)):
+        found = find(kernel, lv.targets.gaussian([[1.0]]), share=0.99)
+        assert stationary_error(kernel, 1.9 * found.step_size, curvature=1.0) < math.inf
+
+
+def test_addresses_are_beyond_those_of_any_run():
+    seen = []
+    target = lv.targets.gaussian(COVARIANCE)
+
+    def draw(steps):
+        seen.append(steps)
+        return ()
+
+    spy = GradientFn(draw, full(target).evaluate)
+    find_step_size(lv.sgld(1.0), spy, torch.ones(1, 2), chains=range(1), seed=0)
+    assert seen
+    assert min(steps.start for steps in seen) >= FIRST_STEP == 2**40
+
+
+def test_the_text_says_what_and_why():
+    found = find(lv.sgld(1.0), lv.targets.gaussian(COVARIANCE))
+    assert found.text == (
+        "sgld: step_size 0.009524, for the largest curvature 10 (the worst of 2 chains) and gradient noise of variance 0 along it;\n"
+        "  predicted error of the variance there +5% (+5% with exact gradients), at most 5% asked for"
+    )
+
+
+FLAT = lv.targets.energy(lambda t: (3 * t).sum())
+HILL = lv.targets.energy(lambda t: -0.5 * t @ t)
+HOLE = lv.targets.energy(lambda t: torch.log(t).sum())
+GOOD = lv.targets.gaussian(COVARIANCE)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: find(lv.sgld(1.0), FLAT, start=torch.ones(2, 2)), ValueError, "no positive curvature.*give step_size as a number"),
+        (lambda: find(lv.sgld(1.0), HILL, start=torch.ones(2, 2)), ValueError, "no positive curvature"),
+        (lambda: find(lv.sgld(1.0), HOLE, start=torch.tensor([[1.0], [-1.0]])), ValueError, "non-finite.*chain 1 starts"),
+        (lambda: find(lv.sgld(1.0), GOOD, share=0.0), ValueError, "share=...\\) needs 0 < share < 1, got 0.0"),
+        (lambda: find(lv.sgld(1.0), GOOD, share="much"), TypeError, "share"),
+        (lambda: find(lv.sgld(1.0, temperature=0.0), GOOD), ValueError, "temperature > 0"),
+        (lambda: find(lv.sgld(1.0), GOOD, start=torch.ones(3, 2)), ValueError, "shape \\(2, dim\\)"),
+        (lambda: find(lv.recipe(1.0, diffusion=lambda xi: torch.eye(2)), GOOD), TypeError, "give step_size as a number"),
+        (
+            lambda: find(lv.sgld(1.0), lv.targets.gaussian(COVARIANCE, gradient_noise=1e6), share=1e-3),
+            ValueError,
+            "too much for any step size",
+        ),
+    ],
+    ids=["linear", "concave", "non-finite", "share-0", "share-text", "cold", "rows", "recipe", "noise"],
+)
+def test_errors_say_what_to_do(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
