@@ -195,19 +195,23 @@ def run_posteriors(problem, turns):
         parts = theta.split([value.numel() for value in named.values()])
         parameters = {name: part.view_as(value) for (name, value), part in zip(named.items(), parts, strict=True)}
     transform = posteriors.sgmcmc.sgld.build(log_posterior, lr=problem.step_size * num_data, temperature=1 / num_data)
-    init, update, shape = transform.init, transform.update, ()
+
+    def move(parameters, batch):  # the state around a dict of parameters does not come out of vmap whole: make it inside
+        state, _ = transform.update(transform.init(parameters), batch)
+        return state.params
+
+    shape = ()
     if problem.chains > 1:
         shape = (problem.chains,)
         parameters = {name: value.repeat(*shape, *(1 for _ in value.shape)) for name, value in parameters.items()}
-        init = torch.vmap(init)
-        update = torch.vmap(update, in_dims=(0, 0 if columns else None), randomness="different")
-    state, kept = init(parameters), []
+        move = torch.vmap(move, in_dims=(0, 0 if columns else None), randomness="different")
+    kept = []
     for step in itertools.count():
         if step % 5 == 0:
             turns.reached(step)
         rows = torch.randint(num_data, (*shape, problem.batch_size)) if columns else None
-        state, _ = update(state, tuple(column[rows] for column in columns) if columns else None)
-        kept.append(state.params)
+        parameters = move(parameters, tuple(column[rows] for column in columns) if columns else None)
+        kept.append(parameters)
 
 
 def run_blackjax(problem, turns):
