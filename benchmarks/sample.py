@@ -387,7 +387,7 @@ def measure(problem, workers, rounds, seconds):
     for worker in running:
         worker.ask(stop=True)
     return {
-        name: (times[name], first["seconds"] - 1e-6 * statistics.median(times[name]) * first["steps"])
+        name: (times[name], max(0.0, first["seconds"] - 1e-6 * min(times[name]) * first["steps"]))
         for name, first in firsts.items()
         if times[name]
     }

@@ -2,9 +2,10 @@
 
     .venv/bin/python benchmarks/step_size.py
 
-Best is the largest step of a grid of factor sqrt(2), all smaller ones included, whose measured variance is within SHARE of that of
-the sampler's small-step law, in the worst of the target's principal directions. Many chains of every grid step run side by side, from
-draws of that law whose sample moments are made exact, so that directions too soft to move within the run add no noise.
+Best is the largest step of a grid of factor sqrt(2) whose measured variance is within SHARE of that of the sampler's small-step
+law, in the worst of the target's principal directions: the one that is worst at the largest stable step. Many chains of every grid
+step run side by side, from draws of that law whose sample moments are made exact, so that directions too soft to move within the run
+add no noise. The standard error of the printed errors is 1 to 2 percent.
 """
 
 from __future__ import annotations
@@ -98,14 +99,14 @@ def mixture_case() -> Case:
         target,
         4.0 * torch.ones(4, 2),
         plane_law(target, 7.0),
-        3000,
+        1500,
         spread=lambda theta: theta - means[target.nearest_mode(theta)],
     )
 
 
 def banana_case() -> Case:
     target = lv.targets.energy(lambda t: 0.5 * t[0] ** 2 + 2.0 * (t[1] - 0.5 * t[0] ** 2) ** 2)
-    return Case("banana", target, torch.tensor([[3.0, -3.0]]).repeat(8, 1), plane_law(target, 8.0), 3000)
+    return Case("banana", target, torch.tensor([[3.0, -3.0]]).repeat(8, 1), plane_law(target, 8.0), 1500)
 
 
 def logistic_case() -> Case:
@@ -121,7 +122,7 @@ def logistic_case() -> Case:
     def law(tau: float, number: int) -> Tensor:
         return metropolis(full(target, (x, y)), torch.zeros(number, dim), tau)
 
-    return Case("logistic N=5000 d=10 n=100", target, torch.zeros(4, dim), law, 400, (x, y), 100)
+    return Case("logistic N=5000 d=10 n=100", target, torch.zeros(4, dim), law, 300, (x, y), 100)
 
 
 def metropolis(gradient_fn, position: Tensor, tau: float, num_steps: int = 60) -> Tensor:
@@ -168,7 +169,7 @@ def errors(case: Case, kernel: Kernel, steps: list[float], relaxation: float) ->
         memory = (gradient_fn(position, 0).gradient,)
     elif kernel.name == "sghmc":
         memory = ((eps * kernel.temperature) ** 0.5 * normal(SEED, streams(Purpose.INIT, chains), 5, position.shape[-1]),)
-    burn, keep = math.ceil(4 * relaxation), math.ceil(12 * relaxation)
+    burn, keep = math.ceil(4 * relaxation), math.ceil(16 * relaxation)
     total = torch.zeros(len(steps), len(values), dtype=torch.float64)
     centre = spread.mean(0).float()
     for step in range(burn + keep):
@@ -179,7 +180,8 @@ def errors(case: Case, kernel: Kernel, steps: list[float], relaxation: float) ->
             along = (case.spread(position) - centre) @ vectors.float()
             total += (along * along).reshape(len(steps), number, -1).mean(1).double() / keep
     off = total / values - 1
-    return [float(row[row.abs().argmax()]) if row.isfinite().all() else math.inf for row in off]
+    worst = off[off.isfinite().all(-1)][-1].abs().argmax()
+    return [float(row[worst]) if row.isfinite().all() else math.inf for row in off]
 
 
 def main() -> None:
@@ -187,8 +189,8 @@ def main() -> None:
     spectrum = torch.logspace(-4, 0, 50, dtype=torch.float64)
     rotation = torch.linalg.qr(normals(50, 50, 3).double()).Q
     cases = [
-        gaussian_case("correlated Gaussian, gradient noise 1", correlated, 3000, gradient_noise=1.0),
-        gaussian_case("Gaussian d=50, condition 1e4", rotation * spectrum @ rotation.T, 400),
+        gaussian_case("correlated Gaussian, gradient noise 1", correlated, 1500, gradient_noise=1.0),
+        gaussian_case("Gaussian d=50, condition 1e4", rotation * spectrum @ rotation.T, 800),
         mixture_case(),
         logistic_case(),
         banana_case(),
@@ -196,9 +198,7 @@ def main() -> None:
     torch.set_num_threads(1)  # small tensors: on a busy machine a second thread is mostly waited for
     begin = time.perf_counter()
     print(f"share {SHARE:g}; grid of factor sqrt(2); seed {SEED}; error = signed relative error of the variance, worst direction")
-    print(
-        f"{'target':38s} {'sampler':7s} {'found':>10s} {'best':>10s} {'ratio':>6s} {'error at found':>14s} {'at best':>8s} {'s':>5s}"
-    )
+    print(f"{'target':38s} {'sampler':7s} {'found':>10s} {'best':>10s} {'ratio':>6s} {'error at found':>14s} {'at best':>8s}  sec")
     ratios = []
     for case in cases:
         for name, kernel in KERNELS.items():
@@ -213,8 +213,7 @@ def main() -> None:
             relaxation = 1 / (tuned.step_size * tuned.curvature * cooling) if name != "sghmc" else 20.0
             relaxation = max(relaxation, 0.1 / (tuned.step_size * tuned.curvature))
             off, *grid = errors(case, kernel, steps, relaxation)
-            is_bad = [abs(error) > SHARE for error in grid]
-            best = is_bad.index(True) - 1 if True in is_bad else len(grid) - 1
+            best = max((k for k, error in enumerate(grid) if abs(error) <= SHARE), default=-1)
             shown = f"{steps[1 + best]:10.3g}" if best >= 0 else f"<{steps[1]:9.3g}"
             mark = "" if best < len(grid) - 1 else " (edge)"
             ratio = tuned.step_size / steps[1 + max(best, 0)]

@@ -14,7 +14,7 @@ LEVELS = [
     {"gradients", "drifts"},
     {"preconditioners"},
     {"kernels"},
-    {"engine", "fingerprint", "fused", "samplers", "store"},
+    {"engine", "fingerprint", "fused", "samplers", "store", "tuning"},
     {"optim", "sample"},
     {"diagnostics"},
     {"experiments"},

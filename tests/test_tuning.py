@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -10,12 +11,21 @@ import torch
 from exact import hamiltonian_covariance, langevin_covariance, momentum_covariance
 
 import langevin as lv
-from langevin.gradients import GradientFn, full, minibatch, noisy
+from langevin.gradients import full, minibatch, noisy
 from langevin.noise import Purpose, normal, streams
 from langevin.targets import Evaluation
 from langevin.tuning import FIRST_STEP, find_step_size, stationary_error
 
 COVARIANCE = [[1.0, 0.9], [0.9, 1.0]]  # curvatures 10 and 1 / 1.9
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Small tensors gain nothing from a second thread, and on a busy machine wait for it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def find(kernel, target, *, start=None, chains=range(2), share=0.05, seed=0, dtype=torch.float64):
@@ -27,7 +37,7 @@ def find(kernel, target, *, start=None, chains=range(2), share=0.05, seed=0, dty
     return find_step_size(kernel, gradient_fn, position, chains=chains, seed=seed, share=share)
 
 
-def logistic(num=2000, dim=3):
+def logistic(num=1000, dim=3):
     x = normal(0, streams(Purpose.DATA, range(1)), 0, num * dim, dtype=torch.float64).reshape(num, dim)
     y = (normal(0, streams(Purpose.DATA, range(1)), 1, num, dtype=torch.float64)[0] < x[:, 0]).double()
     target = lv.targets.likelihood(
@@ -98,7 +108,7 @@ def test_metrics_make_badly_scaled_targets_alike():
     riemannian = find(lv.sgrld(1.0, metric=target.metric), target)
     assert riemannian.curvature == pytest.approx(1.0, rel=1e-3)
     assert riemannian.step_size == pytest.approx(2 * 0.05 / 1.05, rel=1e-2)
-    start = torch.zeros(16, 2, dtype=torch.float64)
+    start = torch.ones(16, 2, dtype=torch.float64)
     preconditioned = find(lv.psgld(1.0), target, chains=range(16), start=start)
     assert preconditioned.curvature == pytest.approx(100.0, rel=0.3)  # lam / sqrt(E g^2) = sqrt(lam)
     assert find(lv.sgld(1.0), target).curvature == pytest.approx(1e4, rel=1e-3)
@@ -156,13 +166,12 @@ def test_minibatch_heating_is_accounted_for():
     target, data = logistic()
     start, chains = torch.zeros(4, 3, dtype=torch.float64), range(4)
     exact = find_step_size(lv.sgld(1.0), full(target, data), start, chains=chains, seed=0)
-    batches = minibatch(target, data, 20, seed=0, chains=chains)
+    batches = minibatch(target, data, 10, seed=0, chains=chains)
     independent = find_step_size(lv.sgld(1.0), batches, start, chains=chains, seed=0)
     epochs = find_step_size(lv.sgld(1.0), batches, start, chains=chains, seed=0, steps_per_epoch=100.0)
     assert independent.curvature == pytest.approx(exact.curvature, rel=0.1)
     assert exact.noise == 0
-    at = full(target, data)(start[:1], 0).gradient  # the noise of a batch is about (N / n) times the information
-    assert torch.isfinite(at).all()
+    # The noise of a batch is about (N / n) times the information.
     assert independent.noise == pytest.approx(100 * exact.curvature, rel=0.3)
     assert independent.step_size < 0.03 * exact.step_size
     assert 3 * independent.step_size < epochs.step_size < exact.step_size
@@ -194,7 +203,8 @@ def test_a_noisy_soft_direction_counts():
         return Evaluation((position * gradient).sum(-1) / 2, gradient)
 
     start = torch.ones(4, 2, dtype=torch.float64)
-    found = find_step_size(lv.sgld(1.0), GradientFn(draw, evaluate), start, chains=range(4), seed=0)
+    given = dataclasses.replace(full(GOOD), draw=draw, evaluate=evaluate)
+    found = find_step_size(lv.sgld(1.0), given, start, chains=range(4), seed=0)
     assert found.noise < 1
     assert found.noisiest == pytest.approx((1.0, 400.0), rel=0.6)
     assert found.step_size == pytest.approx(2 * 0.05 / (1.05 + found.noisiest[1]), rel=0.01)
@@ -214,7 +224,7 @@ def test_addresses_are_beyond_those_of_any_run():
         seen.append(steps)
         return ()
 
-    spy = GradientFn(draw, full(target).evaluate)
+    spy = dataclasses.replace(full(target), draw=draw)
     find_step_size(lv.sgld(1.0), spy, torch.ones(1, 2), chains=range(1), seed=0)
     assert seen
     assert min(steps.start for steps in seen) >= FIRST_STEP == 2**40
@@ -223,7 +233,8 @@ def test_addresses_are_beyond_those_of_any_run():
 def test_the_text_says_what_and_why():
     found = find(lv.sgld(1.0), lv.targets.gaussian(COVARIANCE))
     assert found.text == (
-        "sgld: step_size 0.009524, for the largest curvature 10 (the worst of 2 chains) and gradient noise of variance 0 along it;\n"
+        "sgld: step_size 0.009524, for the largest curvature 10 (the worst of 2 chains) and gradient noise of variance 0 "
+        "along it;\n"
         "  predicted error of the variance there +5% (+5% with exact gradients), at most 5% asked for"
     )
 

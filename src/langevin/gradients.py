@@ -119,8 +119,8 @@ def control_variate(
     like |theta - mode|^2, whereas that of `minibatch` stays of order N^2 / n. A step costs two minibatch gradients; the
     full gradient at the centre is taken once, when this is built. The energy is that of `minibatch`.
 
-    It pays where chains stay near one mode (many data, few parameters). Far from the centre it is no better than `minibatch`,
-    or worse, at twice the cost.
+    It pays where chains stay near one mode (many data, few parameters). Far from the centre it saves less than the second gradient
+    costs (docs/benchmarks/control_variates.md).
 
     Args:
         target: a target with data.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from torch import Tensor
 
@@ -12,7 +13,8 @@ from langevin.preconditioners import RMS, Fisher, Identity, Preconditioner
 
 __all__ = ["RECIPES", "StepSize", "asgld", "langevin", "msgld", "psgld", "recipe", "sghmc", "sgld", "sgrld"]
 
-StepSize = float | Callable[[int], float]
+StepSize = float | Callable[[int], float] | Literal["auto"]
+"""A number, a schedule, or "auto": found by `sample` in a short warm-up, see `langevin.tuning`."""
 
 
 def sgld(step_size: StepSize, *, temperature: float = 1.0) -> Langevin:

@@ -13,7 +13,7 @@ from typing import Any
 
 from langevin.checks import check_integer, check_number, needs
 
-__all__ = ["Schedule", "as_schedule", "constant", "cyclical", "polynomial", "step_decay"]
+__all__ = ["AUTO", "Schedule", "as_schedule", "constant", "cyclical", "polynomial", "step_decay"]
 
 
 @dataclass(frozen=True)
@@ -101,10 +101,20 @@ def cyclical(initial: float, *, cycle_length: int, floor: float = 0.0) -> Schedu
     return Schedule(f"{initial:g} * cosine cycle of {cycle_length} steps, floor {floor:g}", value)
 
 
+def _unset(step: int) -> float:
+    raise ValueError('step_size="auto" is found by langevin.sample; a step by hand needs a number or a schedule')
+
+
+AUTO = Schedule("auto", _unset)
+"""Stands for a step size that `sample` finds before the run."""
+
+
 def as_schedule(who: str, argument: str, value: Any) -> Callable[[int], float]:
-    """Turn a positive number into a constant schedule; let a callable through."""
+    """Turn a positive number into a constant schedule and "auto" into `AUTO`; let a callable through."""
     if callable(value):
         return value
+    if isinstance(value, str) and value == "auto":
+        return AUTO
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise needs(who, argument, "a number > 0 or a schedule (a function of the step)", value, TypeError)
+        raise needs(who, argument, 'a number > 0, a schedule (a function of the step) or "auto"', value, TypeError)
     return constant(check_number(who, argument, value, "> 0", lambda v: v > 0))

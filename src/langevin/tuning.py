@@ -23,11 +23,12 @@ from langevin.gradients import GradientFn
 from langevin.kernels import Hamiltonian, Kernel
 from langevin.noise import Purpose, normal, streams
 from langevin.preconditioners import Identity, Preconditioner
+from langevin.targets import Evaluation
 
 __all__ = ["Tuning", "find_step_size", "stationary_error"]
 
 FIRST_STEP = 2**40  # the warm-up's addresses begin where no run gets to
-_TRAVEL, _SETTLE, _MEASURE, _FORGET = 150, 100, 100, 30  # steps of the three stretches; the first _FORGET quotients are dropped
+_TRAVEL, _SETTLE, _MEASURE, _FORGET = 150, 150, 100, 30  # steps of the three stretches; the first _FORGET quotients are dropped
 _PAIRS = 128  # pairs of gradients whose differences give the noise; a half finds the noisiest direction, a half measures it
 _BETA, _CALM = 0.9, 0.1  # the walk is SGHMC with step _CALM / curvature, where its own error is 3 percent
 _MIX = 0.3  # share of the newest product in the averaged power iteration
@@ -70,13 +71,15 @@ def find_step_size(
     The warm-up is a pure function of its arguments, with noise at addresses (step 2**40 and up) that no run uses. Chains walk from
     `position` towards the typical set (SGHMC, its step set by the curvature met on the way, moves that climb undone and halved);
     power iteration on differences of gradients with the same draws, fresh ones for each product, gives the largest curvature
-    along the way; differences of gradients at one place give the noise. About 1300 gradients are taken in all.
+    along the way; differences of gradients at one place give the noise. About 1500 gradients are taken in all.
 
     Assumed: U is close to a quadratic over the width of the posterior in its stiffest direction; the noise of the gradient does not
-    depend on the position there; square averages (asgld, psgld) stand still at the mean squares that the walk saw. For sgrld and
-    psgld curvature and noise are those in the metric. The error is that of the discretisation and of the gradient's noise, not
-    that of chains too short: a soft direction may need many steps of this size. The error is against the law of small steps, which
-    for the published msgld and asgld is colder than the target (`kernel.describe()`).
+    depend on the position there; square averages (asgld, psgld) stand still at the mean squares that the walk saw (of a direction
+    too soft for it to cross, those near the start). For sgrld and psgld curvature and noise are those in the metric.
+
+    The error is that of the discretisation and of the gradient's noise, not that of chains too short: a soft direction may need many
+    steps of this size. It is measured against the law of small steps, which for the published msgld and asgld is colder than the
+    target (`kernel.describe()`).
 
     Args:
         kernel: the sampler; its own step size is not looked at.
@@ -115,7 +118,7 @@ def find_step_size(
         walk = _Walk(gradient_fn, position.detach(), kernel.temperature, chains, seed)
         walk.go(_TRAVEL)
         walk.calm()
-        squares = walk.go(_SETTLE).squares
+        squares = walk.go(_SETTLE).squares.mean(0, keepdim=True).expand_as(position)  # one chain alone has seen too few
         settled = _frozen(lambda memory, g: preconditioner.update(memory, g, 1.0), preconditioner.memory, squares)
         metric_memory = tuple(torch.zeros_like(squares) if value is None else value for value in settled)
 
@@ -204,12 +207,13 @@ class _Walk:
         self._check_start()
         one = position.new_ones(len(position), 1)
         # Before anything is known: a displacement that rounding leaves alone, and a move as small.
-        self.curvature = one * 0.0
+        self.curvature, self.reach = one * 0.0, 100 * self._smallest()
         for _ in range(5):
             drawn = self.draw()
             self._turn(self.gradient_fn.evaluate(self.position, drawn).gradient, drawn, _identity(position))
             self.step += 1
         self.caution, self.limit = one, one * math.inf
+        self.here: Evaluation | None = None  # known for exact gradients, from the last move
         self.step_size = self._wanted()
 
     def draw(self) -> tuple[Tensor, ...]:
@@ -228,7 +232,7 @@ class _Walk:
         squares, quotients = torch.zeros_like(self.position), []
         for _ in range(num_steps):
             drawn = self.draw()
-            energy, gradient = self.gradient_fn.evaluate(self.position, drawn)
+            energy, gradient = self.here or self.gradient_fn.evaluate(self.position, drawn)
             quotients.append(self._turn(gradient, drawn, root_fn(self.position)))
             squares += gradient * gradient / num_steps
             self._move(energy, gradient, drawn)
@@ -244,8 +248,10 @@ class _Walk:
         there = self.gradient_fn.evaluate(moved, drawn)
         dim = self.position.shape[-1]
         ceiling = energy + self.temperature * (dim + 10 * dim**0.5) + 1e-3 * energy.abs()
-        good = torch.isfinite(there.gradient).all(-1) & (there.energy <= ceiling)
-        good = good[:, None]
+        is_good = torch.isfinite(there.gradient).all(-1) & (there.energy <= ceiling)
+        good = is_good[:, None]
+        if self.is_exact:
+            self.here = Evaluation(torch.where(is_good, there.energy, energy), torch.where(good, there.gradient, gradient))
         self.position = torch.where(good, moved, self.position)
         self.velocity = torch.where(good, velocity, torch.zeros_like(velocity))
         self.caution = torch.where(good, (1.1 * self.caution).clamp(max=1.0), 0.5 * self.caution)
@@ -267,21 +273,28 @@ class _Walk:
         return quotient
 
     def product(self, gradient: Tensor, drawn: tuple[Tensor, ...], root: _Root, direction: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ``R^T H R direction`` from gradients with the same draws, and |H d| for the unit vector d along ``R direction``."""
+        """Return ``R^T H R direction`` from gradients with the same draws, and |H d| for the unit vector d along R direction."""
         along = root.apply(direction)
         length = torch.linalg.vector_norm(along, dim=-1, keepdim=True)
-        precision = torch.finfo(self.position.dtype).eps
-        floor = (1e3 if self.position.dtype == torch.float64 else 30) * precision
-        smallest = floor * (1 + self.position.abs().amax(-1, keepdim=True))
+        smallest = self._smallest()
         width = (self.temperature / self.curvature.clamp(min=1e-30)) ** 0.5  # of the posterior, along the stiff direction
-        reach = torch.where(self.curvature > 0, torch.maximum(0.05 * width, smallest), 100 * smallest)
+        reach = torch.where(self.curvature > 0, torch.maximum(0.05 * width, smallest), self.reach)
         there = self.position + reach * along / length
         reach = torch.linalg.vector_norm(there - self.position, dim=-1, keepdim=True)  # as rounded
         gap = self.gradient_fn.evaluate(there, drawn).gradient - gradient
-        resolved = torch.linalg.vector_norm(gap, dim=-1, keepdim=True) > 30 * precision * gradient.abs().amax(-1, keepdim=True)
+        rounding = torch.finfo(gap.dtype).eps * gradient.abs().amax(-1, keepdim=True)
+        resolved = torch.linalg.vector_norm(gap, dim=-1, keepdim=True) > 30 * rounding
+        farthest = 0.1 * (1 + self.position.abs().amax(-1, keepdim=True))
+        self.reach = torch.where(resolved, self.reach, torch.minimum(10 * self.reach, farthest))
         hessian_unit = torch.where(torch.isfinite(gap) & resolved, gap / reach, torch.zeros_like(gap))
         stiffness = torch.linalg.vector_norm(hessian_unit, dim=-1, keepdim=True)
         return root.transposed(hessian_unit * length), stiffness
+
+    def _smallest(self) -> Tensor:
+        """Return a displacement that rounding leaves alone."""
+        is_double = self.position.dtype == torch.float64
+        share = (1e3 if is_double else 30) * torch.finfo(self.position.dtype).eps
+        return share * (1 + self.position.abs().amax(-1, keepdim=True))
 
     def gaps(self, num_pairs: int, root: _Root) -> Iterator[Tensor]:
         """Yield differences of two gradients where the chains are, in the metric of `root`; their covariance is the noise's."""

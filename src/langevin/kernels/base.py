@@ -41,12 +41,12 @@ class Kernel(ABC):
 
     Args:
         name: the recipe's name, for messages.
-        step_size: epsilon on the scale of U, a number or a schedule.
+        step_size: epsilon on the scale of U: a number, a schedule, or "auto" for one that `sample` finds.
         temperature: tau >= 0; 0 makes the sampler a deterministic optimizer.
     """
 
     name: str
-    step_size: Callable[[int], float] | float
+    step_size: Callable[[int], float] | float | str
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
