@@ -39,6 +39,17 @@ def test_likelihoods_with_minibatches_compile():
     torch.testing.assert_close(compiled.draws, eager.draws, rtol=1e-9, atol=1e-9)
 
 
+def test_modules_compile_with_minibatches_of_each_chain():
+    with torch.random.fork_rng():
+        model = torch.nn.Sequential(torch.nn.Linear(2, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2)).double()
+    posterior = lv.Posterior(model, "categorical", prior=lv.priors.gaussian(std=1.0), num_data=300)
+    settings = {"data": (X, Y.long()), "batch_size": 20, "num_steps": 60}
+    init = posterior.init(3, seed=1)
+    eager, compiled = (lv.sample(lv.msgld(1e-4), posterior, init, compile=compile, **settings) for compile in (False, True))
+    assert compiled.compiled_from == 0
+    torch.testing.assert_close(compiled.draws, eager.draws, rtol=1e-9, atol=1e-9)
+
+
 def test_energies_and_the_ravine_compile():
     eager, compiled = both(lv.sgld(0.01), lv.targets.energy(lambda theta: 0.5 * theta @ theta + theta[0].cos()))
     torch.testing.assert_close(compiled.draws, eager.draws, rtol=1e-9, atol=1e-9)

@@ -178,6 +178,21 @@ def test_moments_only_are_those_of_the_draws(tmp_path, monkeypatch):
             np.testing.assert_allclose(samples.moments.covariance[chain], np.cov(draws[chain].numpy().T), rtol=1e-9)
 
 
+@pytest.mark.usefixtures("checkpoint_always")
+def test_a_step_size_that_was_found_and_a_control_variate_are_resumed(tmp_path, monkeypatch, capsys):
+    mode = torch.tensor([0.1, 0.2], dtype=torch.float64)
+    kernel = lv.sgld("auto")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules[__name__], "KERNEL", kernel)
+        whole, copies = copies_of_a_run(tmp_path, monkeypatch, control_variate=mode)
+    assert "largest curvature" in capsys.readouterr().out
+    assert "largest curvature" in whole.description
+    same(lv.resume(copies[1], kernel, TARGET, data=X), whole)
+    assert capsys.readouterr().out == ""  # the number is in the folder
+    by_hand = lv.sample(lv.sgld(whole.step_size[0].item()), TARGET, START, control_variate=mode, **SETTINGS)
+    assert torch.equal(by_hand.draws, whole.draws)
+
+
 def test_an_interrupted_run_on_disk_can_be_resumed(tmp_path):
     class Interrupting:
         needs_data, gradient_noise, calls = False, 0.0, 0

@@ -42,12 +42,10 @@ class Block(NamedTuple):
 class Trace:
     """What a stretch of steps leaves behind; `done` counts the steps so far, for a run that is interrupted."""
 
-    def __init__(self, like: Tensor, length: int) -> None:
-        """Make room for `length` steps of chains like `like`, (chains, dim)."""
-        self.positions = like.new_empty((length, *like.shape))
-        self.energies = like.new_empty((length, len(like)))
-        self.gradient_norms = like.new_empty((length, len(like)))
-        self.done = 0
+    positions: Tensor  # (steps, chains, dim)
+    energies: Tensor  # (steps, chains)
+    gradient_norms: Tensor  # (steps, chains)
+    done: int = 0
 
 
 def block_length(position: Tensor) -> int:
@@ -67,6 +65,9 @@ def draw_block(kernel: Kernel, gradient_fn: GradientFn, like: Tensor, seed: int,
 
 def run_eagerly(kernel: Kernel, gradient_fn: GradientFn, state: KernelState, block: Block, trace: Trace) -> KernelState:
     """Take the block's steps one by one."""
+    length, chains = len(block.steps), len(state.position)
+    trace.positions = state.position.new_empty((length, *state.position.shape))
+    trace.energies, trace.gradient_norms = (state.position.new_empty((length, chains)) for _ in range(2))
     for index in range(len(block.steps)):
         energy, gradient = gradient_fn.evaluate(state.position, tuple(drawn[index] for drawn in block.drawn))
         state, _ = kernel.step(state, gradient, block.noise[index])
@@ -161,8 +162,7 @@ class Engine:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the compiler's own, about parts of torch
             carry, traced = function([position, *state.memory], [padded(tensor) for tensor in scanned])
-        for kept, new in zip((trace.positions, trace.energies, trace.gradient_norms), traced, strict=True):
-            kept.copy_(new[:count])
+        trace.positions, trace.energies, trace.gradient_norms = (tensor[:count] for tensor in traced)
         trace.done = count
         if count < length:  # the carry went on over the padding; nothing follows this block
             carry = [traced[0][count - 1], *carry[1:]]

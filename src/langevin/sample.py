@@ -56,8 +56,8 @@ def sample(
     False where the last bit matters, for "auto" decides by the clock.
 
     Args:
-        kernel: a recipe such as ``langevin.sgld(step_size=0.01)``. With ``step_size="auto"`` a short warm-up finds a step whose law is
-            off by at most 5 percent of the posterior variance, and prints why (`langevin.tuning.find_step_size`).
+        kernel: a recipe such as ``langevin.sgld(step_size=0.01)``. With ``step_size="auto"`` a short warm-up finds a step whose law
+            is off by at most 5 percent of the posterior variance, and prints why (`langevin.tuning.find_step_size`).
         target: an energy of `langevin.targets`.
         init: starting positions, (chains, dim), or (dim,) for one chain.
         num_steps: steps in all, warm-up included.
@@ -182,9 +182,11 @@ class _Plan:
     def num_draws(self) -> int:
         return 0 if self.keep == "moments" else (self.num_steps - self.warmup) // self.thin
 
-    def chosen(self, steps: range) -> list[int]:
-        """Return the places within a stretch of steps whose positions are kept."""
-        return [k for k, step in enumerate(steps) if step >= self.warmup and (step - self.warmup + 1) % self.thin == 0]
+    def chosen(self, steps: range) -> range:
+        """Return the places within a stretch of steps whose positions are kept: steps warmup - 1 + k thin, k = 1, 2, ..."""
+        since = max(steps.start, self.warmup) - self.warmup + 1
+        first = self.warmup - 1 + -(-since // self.thin) * self.thin
+        return range(first - steps.start, len(steps), self.thin)
 
     def kept(self, positions: Tensor) -> Tensor:
         """Turn positions (draw, chain, dim) into what is stored, (chain, draw, ...)."""
@@ -224,7 +226,7 @@ def _drive(
     interrupted = False
     while state.step < plan.num_steps and alive.any() and not interrupted:
         steps = range(state.step, min(plan.num_steps, (state.step // length + 1) * length))
-        trace = Trace(state.position, len(steps))
+        trace = Trace()
         try:
             block = draw_block(kernel, gradient_fn, state.position, plan.seed, plan.chains, steps)
             state = engine.run(state, block, length, plan.num_steps - steps.start, trace)
@@ -252,6 +254,8 @@ def _drive(
 
 def _stop_bad_chains(trace: Trace, steps: range, alive: Tensor, stopped: dict[int, int]) -> Tensor:
     """Find chains that went non-finite in the block and note their step; return which ones are still alive."""
+    if not trace.done:
+        return alive
     positions = trace.positions[: len(steps)]
     if torch.isfinite(positions.sum()):
         return alive
@@ -276,22 +280,23 @@ def _record(
     places = plan.chosen(steps)
     if not places or block is None:
         return 0
-    positions = trace.positions[places]
+    rows = slice(places.start, len(steps), plan.thin)
+    positions = trace.positions[rows]
     if moments:
         _add_moments(moments, positions)
         return len(places)
     values = {
         "draws": plan.kept(positions),
-        "energy": trace.energies[places].T.clone(),
-        "gradient_norm": trace.gradient_norms[places].T.clone(),
-        "step_size": torch.tensor([block.step_sizes[place] for place in places], dtype=torch.float64),
+        "energy": trace.energies[rows].T,
+        "gradient_norm": trace.gradient_norms[rows].T,
+        "step_size": torch.tensor(block.step_sizes[rows], dtype=torch.float64),
     }
     if stopped:
         # A stopped chain has no draws from its bad step on.
         last = torch.tensor([stopped.get(index, steps.stop) for index in range(len(alive))], device=alive.device)
         gone = torch.tensor([steps[place] for place in places], device=alive.device) >= last[:, None]
-        values["draws"] = values["draws"].clone()
         for name in ("draws", "energy", "gradient_norm"):
+            values[name] = values[name].clone()
             values[name][gone] = torch.nan
     store.write(kept, values)
     return len(places)

@@ -77,9 +77,9 @@ def find_step_size(
     depend on the position there; square averages (asgld, psgld) stand still at the mean squares that the walk saw (of a direction
     too soft for it to cross, those near the start). For sgrld and psgld curvature and noise are those in the metric.
 
-    The error is that of the discretisation and of the gradient's noise, not that of chains too short: a soft direction may need many
-    steps of this size. It is measured against the law of small steps, which for the published msgld and asgld is colder than the
-    target (`kernel.describe()`).
+    The error is that of the discretisation and of the gradient's noise, not that of chains too short: a soft direction may need
+    many steps of this size. It is measured against the law of small steps, which for the published msgld and asgld is colder than
+    the target (`kernel.describe()`).
 
     Args:
         kernel: the sampler; its own step size is not looked at.
