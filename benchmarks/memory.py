@@ -70,8 +70,8 @@ def main():
     lines = [
         "# Memory of a streaming run",
         "",
-        f"{datetime.date.today()}, torch {torch.__version__}, Python {platform.python_version()}, {torch.get_num_threads()} threads. "
-        f"{CHAINS} chains of dimension {DIM}, float32, every position kept. Made by `python benchmarks/memory.py`.",
+        f"{datetime.date.today()}, torch {torch.__version__}, Python {platform.python_version()}, {torch.get_num_threads()} "
+        f"threads. {CHAINS} chains of dimension {DIM}, float32, every position kept. Made by `python benchmarks/memory.py`.",
         "",
         "| draws per chain | size of the draws, MB | kept in | peak memory above the start, MB | seconds |",
         "| --- | --- | --- | --- | --- |",

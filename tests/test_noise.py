@@ -70,6 +70,15 @@ def test_rows_are_the_same_alone_and_together(dtype, size, offset):
         assert bits(alone) == bits(together[i, j])
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_short_rows_are_the_starts_of_long_ones(dtype, size):
+    """Rows within a block have a loop of their own; rows of 50 do not take it."""
+    chains, steps = streams(Purpose.POSITION, range(700)), range(2**32 - 1, 2**32 + 2)
+    short, long = normal(SEED, chains, steps, size, dtype=dtype), normal(SEED, chains, steps, 50, dtype=dtype)
+    assert bits(short) == bits(long[..., :size].contiguous())
+
+
 def test_the_number_of_threads_does_not_change_a_bit():
     drawn, batches = [], []
     before = torch.get_num_threads()

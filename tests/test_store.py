@@ -162,7 +162,7 @@ def test_a_function_of_the_position_is_kept_instead(tmp_path, monkeypatch):
     monkeypatch.setattr(driver, "_CHECKPOINT_SECONDS", -1.0)
     whole, copies = copies_of_a_run(tmp_path, monkeypatch, keep=norm_and_double)
     same(lv.resume(copies[1], KERNEL, TARGET, data=X, keep=norm_and_double), whole)
-    with pytest.raises(ValueError, match="keep=.*function"):
+    with pytest.raises(ValueError, match=r"keep=.*function"):
         lv.resume(copies[2], KERNEL, TARGET, data=X)
 
 

@@ -92,7 +92,9 @@ def sample(
     plan = _Plan(num_steps, warmup, thin, seed, range(first_chain, first_chain + len(position)), keep)
     gradient_fn = _gradient(target, data, batch_size, control_variate, plan, position)
     _check_evaluation(gradient_fn, position)
-    kernel, note = _tuned(kernel, gradient_fn, position, plan, data, batch_size)
+    # The noise of minibatches cancels over an epoch; that of an artificial gradient noise does not.
+    epoch = None if batch_size is None or target.gradient_noise else len(check_data(data)[0]) / batch_size  # type: ignore[arg-type]
+    kernel, note = _tuned(kernel, gradient_fn, position, plan, epoch)
     event_shape = tuple(plan.kept(position[None]).shape[2:])
     alive = torch.ones(len(position), dtype=torch.bool, device=position.device)
     checkpoint = Checkpoint(_tensors(kernel.init(position), alive), stopped={})
@@ -155,13 +157,10 @@ def resume(
     return _drive(kernel, gradient_fn, plan, store, checkpoint, manifest["compile"], progress)
 
 
-def _tuned(
-    kernel: Kernel, gradient_fn: GradientFn, position: Tensor, plan: _Plan, data: Any, batch_size: int | None
-) -> tuple[Kernel, str]:
+def _tuned(kernel: Kernel, gradient_fn: GradientFn, position: Tensor, plan: _Plan, epoch: float | None) -> tuple[Kernel, str]:
     """Find the step size of a kernel that leaves it open; return the kernel and the reasons, printed as well."""
     if kernel.step_size != AUTO:
         return kernel, ""
-    epoch = None if batch_size is None else len(check_data(data)[0]) / batch_size
     found = find_step_size(kernel, gradient_fn, position, chains=plan.chains, seed=plan.seed, steps_per_epoch=epoch)
     print(found.text)
     return dataclasses.replace(kernel, step_size=found.step_size), f"\n  {found.text}"

@@ -16,7 +16,7 @@ from numba.extending import overload
 
 from langevin.elementary import bitcast, fma, inlined, kernel, polynomial, square_root
 
-__all__ = ["draw_batches", "draw_rows", "fill_normal", "make_scratch", "philox"]
+__all__ = ["draw_batches", "draw_rows", "draw_short_rows", "fill_normal", "make_scratch", "philox"]
 
 TILE = 512  # blocks; a float32 tile is 8 KB of words and 8 KB of normals, so both stay in the first cache
 LOW = np.uint64(0xFFFFFFFF)
@@ -250,6 +250,36 @@ def fill_normal(out, count, offset, seed, stream, step, scratch):
 def draw_rows(out, size, offset, seed, stream, step, num_streams, begin, end):
     """`fill_rows` with scratch of its own: the unit of work of one thread."""
     fill_rows(out, size, offset, seed, stream, step, num_streams, begin, end, make_scratch(out))
+
+
+@kernel
+def draw_short_rows(out, size, seed, stream, step, num_streams, begin, end):
+    """Rows `begin` to `end` where a row is a part of one block: the same numbers as `draw_rows` in half the time.
+
+    Chains in a few dimensions have such rows; a loop runs over the chains of a step instead of over the blocks of a row.
+    """
+    words, normals = make_scratch(out)
+    lanes = 16 // out.itemsize
+    while begin < end:
+        count = min(TILE, end - begin)
+        time, chain = step + begin // num_streams, begin % num_streams
+        done = 0
+        while done < count:
+            n = min(count - done, num_streams - chain)
+            for i in range(n):
+                place, at = np.uint64(done + i), stream + chain + i
+                words[place] = np.uint32(0)
+                words[place + np.uint64(TILE)] = np.uint32(time)
+                words[place + np.uint64(2 * TILE)] = np.uint32(at)
+                words[place + np.uint64(3 * TILE)] = np.uint32(at >> 32 | time >> 32 << 8)
+            done, chain, time = done + n, 0, time + 1
+        encrypt(words, count, seed)
+        box_muller(words, count, normals)
+        first = begin * size
+        for i in range(count):
+            for j in range(size):
+                out[np.uint64(first + i * size + j)] = normals[np.uint64(i * lanes + j)]
+        begin += count
 
 
 @inlined

@@ -58,12 +58,14 @@ def normal(
     out = torch.empty(result_shape(stream, step, size), dtype=torch.promote_types(dtype, torch.float32), device="cpu")
     if out.numel() > 0:
         flat, key, lanes = out.view(-1).numpy(), np.uint64(seed), lanes_of(dtype)
-        blocks_per_row = (offset + size - 1) // lanes - offset // lanes + 1
-
-        def draw(begin: int, end: int) -> None:
-            cpu.draw_rows(flat, size, offset, key, rows.stream, rows.step, rows.num_streams, begin, end)
-
-        run_in_threads(draw, rows.num_steps * rows.num_streams * blocks_per_row, GRAIN)
+        num_rows = rows.num_steps * rows.num_streams
+        where = (key, rows.stream, rows.step, rows.num_streams)
+        if offset == 0 and size <= lanes:
+            run_in_threads(lambda begin, end: cpu.draw_short_rows(flat, size, *where, begin, end), num_rows, GRAIN)
+        else:
+            blocks_per_row = (offset + size - 1) // lanes - offset // lanes + 1
+            blocks = num_rows * blocks_per_row
+            run_in_threads(lambda begin, end: cpu.draw_rows(flat, size, offset, *where, begin, end), blocks, GRAIN)
     return out.to(dtype)
 
 
