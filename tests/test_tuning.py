@@ -14,7 +14,8 @@ import langevin as lv
 from langevin.gradients import full, minibatch, noisy
 from langevin.noise import Purpose, normal, streams
 from langevin.targets import Evaluation
-from langevin.tuning import FIRST_STEP, find_step_size, stationary_error
+from langevin.tuning import find_step_size, stationary_error
+from langevin.tuning.walk import FIRST_STEP
 
 COVARIANCE = [[1.0, 0.9], [0.9, 1.0]]  # curvatures 10 and 1 / 1.9
 

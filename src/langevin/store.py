@@ -160,29 +160,28 @@ class Checkpoint:
 
 
 class MemoryStore:
-    """Draws in tensors."""
+    """Draws in tensors whose first axis is the draw, in the order in which they come; they are read with the chain first."""
 
     def __init__(self, event_shape: tuple[int, ...], num_chains: int, num_draws: int, like: Tensor) -> None:
         """Make room for all draws."""
-        shape = (num_chains, num_draws)
+        shape = (num_draws, num_chains)
         self.arrays = {
-            "draws": like.new_full((*shape, *event_shape), torch.nan),
-            "energy": like.new_full(shape, torch.nan),
-            "gradient_norm": like.new_full(shape, torch.nan),
-            "step_size": torch.full((num_draws,), torch.nan, dtype=torch.float64),
+            "draws": like.new_empty((*shape, *event_shape)),
+            "energy": like.new_empty(shape),
+            "gradient_norm": like.new_empty(shape),
+            "step_size": torch.empty(num_draws, dtype=torch.float64),
         }
 
     def write(self, first: int, values: dict[str, Tensor]) -> None:
         """Write draws `first`, `first + 1`, ...; the draw axis is the first of `step_size` and the second of the others."""
         for name, value in values.items():
-            if name == "step_size":
-                self.arrays[name][first : first + len(value)] = value
-            else:
-                self.arrays[name][:, first : first + value.shape[1]] = value
+            by_draw = value if name == "step_size" else value.transpose(0, 1)
+            self.arrays[name][first : first + len(by_draw)] = by_draw
 
     def read(self, kept: int) -> dict[str, Tensor]:
         """Return the first `kept` draws."""
-        return {name: array[:kept] if name == "step_size" else array[:, :kept] for name, array in self.arrays.items()}
+        kept_arrays = {name: array[:kept] for name, array in self.arrays.items()}
+        return {name: array if name == "step_size" else array.transpose(0, 1) for name, array in kept_arrays.items()}
 
     def flush(self, stop: int) -> None:
         """Do nothing: nothing waits."""

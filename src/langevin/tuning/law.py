@@ -1,0 +1,193 @@
+"""The stationary law of a sampler along one direction, read off its own update."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from langevin.checks import needs
+from langevin.drifts import Memory
+from langevin.kernels import Kernel
+from langevin.preconditioners import Identity, Preconditioner
+
+__all__ = [
+    "SMALL",
+    "Direction",
+    "Law",
+    "relative_error",
+    "settled_squares",
+    "small_step_variance",
+    "spectral_radius",
+    "stationary_error",
+    "without_metric",
+]
+
+SMALL = 1e-9  # a step this small, over the curvature, has the law of small steps; rounding moves that by 1e-7
+
+
+class Direction(NamedTuple):
+    """What is known of U along one direction; float64, one number for all chains."""
+
+    curvature: float
+    noise: float
+
+
+def stationary_error(
+    kernel: Kernel, step_size: float, *, curvature: float, noise: float = 0.0, steps_per_epoch: float | None = None
+) -> float:
+    """Return the relative error of the stationary variance in one dimension, against small steps and exact gradients.
+
+    Only for samplers without square averages. Infinite where the step is unstable.
+
+    Args:
+        kernel: the sampler; its own step size is not looked at.
+        step_size: epsilon.
+        curvature: of U.
+        noise: variance of the gradient.
+        steps_per_epoch: see `find_step_size`.
+
+    Example:
+        >>> from langevin.samplers import sgld
+        >>> round(stationary_error(sgld(step_size=1.0), 0.1, curvature=1.0), 4)  # 1 / (1 - 0.1 / 2) - 1
+        0.0526
+    """
+    flat, _ = without_metric(kernel)
+    one = torch.ones(1, 1, dtype=torch.float64)
+
+    def probe(at: float) -> Law:
+        return Law.of(flat, at, one, one)
+
+    reference = small_step_variance(kernel, probe, curvature)
+    return float(relative_error(probe(step_size), reference, Direction(curvature, noise), steps_per_epoch)[0])
+
+
+def without_metric(kernel: Kernel) -> tuple[Kernel, Preconditioner]:
+    """Return the kernel with its metric made the identity, and the metric."""
+    preconditioner = getattr(kernel, "preconditioner", None)
+    if preconditioner is not None:
+        return dataclasses.replace(kernel, preconditioner=Identity()), preconditioner  # type: ignore[call-arg]
+    if not kernel.is_elementwise:
+        raise needs(
+            "find_step_size",
+            "kernel",
+            "an elementwise update or a preconditioner; give step_size as a number",
+            kernel.name,
+            TypeError,
+        )
+    return kernel, Identity()
+
+
+def settled_squares(
+    update: Callable[[Memory, Tensor], Memory], memory: tuple[str, ...], squares: Tensor
+) -> tuple[Tensor | None, ...]:
+    """Return where the averages of squares settle for the given mean squared gradients; None for memories that are linear.
+
+    An average of squares is told by its being the same for g and -g, and settles at the fixed point of its own update.
+    """
+    gradient, zeros = squares**0.5, tuple(torch.zeros_like(squares) for _ in memory)
+    ones = tuple(torch.ones_like(squares) for _ in memory)
+    up, down, carried = update(zeros, gradient), update(zeros, -gradient), update(ones, gradient)
+    is_even = [bool((a == b).all() and (a != 0).any()) for a, b in zip(up, down, strict=True)]
+    return tuple(a / (1 - (c - a)) if even else None for a, c, even in zip(up, carried, is_even, strict=True))
+
+
+class Law(NamedTuple):
+    """The recursion along one direction per chain: what each input gives to z = (theta, memory...), last axis but one z."""
+
+    carried: Tensor  # of z itself, the gradient held at zero: (chains, n, n)
+    gradient: Tensor  # of the gradient: (chains, n, 1)
+    noises: Tensor  # of each standard normal: (chains, n, noises)
+
+    @classmethod
+    def of(cls, kernel: Kernel, step_size: float, direction: Tensor, squares: Tensor) -> Law:
+        """Feed unit vectors to `kernel.update`."""
+
+        def update(position: Tensor, gradient: Tensor, noises: list[Tensor], memory: Memory) -> tuple[Tensor, Memory]:
+            noise = noises[0] if kernel.num_noises == 1 else torch.stack(noises)
+            return kernel.update(position, gradient, noise, memory, step_size, 1.0)
+
+        def averages(memory: Memory, gradient: Tensor) -> Memory:
+            silent = [torch.zeros_like(gradient)] * kernel.num_noises
+            return update(torch.zeros_like(gradient), gradient, silent, memory)[1]
+
+        frozen = settled_squares(averages, kernel.memory, squares)
+        linear = [k for k, value in enumerate(frozen) if value is None]
+        if len(linear) == len(frozen):  # every direction is alike
+            direction = direction.new_ones(1, 1)
+        num_inputs = 1 + len(linear) + 1 + kernel.num_noises
+
+        def respond(weights: list[float]) -> Tensor:
+            position, *remembered, gradient = (weight * direction for weight in weights[: 2 + len(linear)])
+            given = iter(remembered)
+            memory = tuple(next(given) if value is None else value for value in frozen)
+            noises = [weight * direction for weight in weights[2 + len(linear) :]]
+            moved, after = update(position, gradient, noises, memory)
+            return torch.stack([(part * direction).sum(-1) for part in (moved, *(after[k] for k in linear))], -1)
+
+        columns = torch.stack([respond([float(k == j) for k in range(num_inputs)]) for j in range(num_inputs)], -1)
+        mixed = [1.0 + k for k in range(num_inputs)]
+        if not torch.allclose(respond(mixed), columns @ columns.new_tensor(mixed), rtol=1e-9, atol=0.0):
+            raise needs("find_step_size", "kernel", "an update that is linear but for averages of squares", kernel.name, TypeError)
+        size = 1 + len(linear)
+        return cls(columns[..., :size], columns[..., size : size + 1], columns[..., size + 1 :])
+
+    def transition(self, curvature: float) -> Tensor:
+        """Return A, with the gradient that theta itself brings."""
+        first = torch.eye(self.carried.shape[-1], dtype=self.carried.dtype)[:1]
+        return self.carried + curvature * self.gradient @ first
+
+    def variance(self, direction: Direction, steps_per_epoch: float | None) -> Tensor:
+        """Return the stationary variance of theta, (chains,); infinite where the recursion does not settle."""
+        transition = self.transition(direction.curvature)
+        heat = self.gradient @ self.gradient.mT * direction.noise
+        thermal = _lyapunov(transition, self.noises @ self.noises.mT)[..., 0, 0]
+        heated = _lyapunov(transition, heat)
+        if steps_per_epoch is not None:
+            heated = _without_replacement(transition, heated, max(2, round(steps_per_epoch)))
+        total = thermal + heated[..., 0, 0]
+        return torch.where(spectral_radius(transition) < 1, total, math.inf)
+
+
+def _lyapunov(transition: Tensor, noise: Tensor) -> Tensor:
+    """Solve S = A S A^T + B."""
+    size = transition.shape[-1]
+    square = torch.einsum("...ij,...kl->...ikjl", transition, transition).reshape(*transition.shape[:-2], size**2, size**2)
+    eye = torch.eye(size**2, dtype=transition.dtype)
+    solution, _ = torch.linalg.solve_ex(eye - square, noise.reshape(*noise.shape[:-2], size**2, 1))
+    return solution.reshape(noise.shape)
+
+
+def _without_replacement(transition: Tensor, white: Tensor, period: int) -> Tensor:
+    """Turn the law under independent noise into that under noise which cancels over each epoch of `period` steps.
+
+    Two steps k < T apart share an epoch with probability 1 - k / T, so their correlation is ``c_k = -(1 - k / T) / (T - 1)``. The
+    variance is ``S + sum_k c_k (A^k S + S A^kT)``; the geometric sum is in closed form.
+    """
+    eye = torch.eye(transition.shape[-1], dtype=transition.dtype)
+    inverse = torch.linalg.solve_ex(eye - transition, eye.expand_as(transition))[0]
+    power = torch.linalg.matrix_power(transition, period)
+    total = inverse - transition @ (eye - power) @ inverse @ inverse / period - eye  # sum of (1 - k / T) A^k, k = 1 ... T - 1
+    lagged = total @ white / (period - 1)
+    return white - lagged - lagged.mT
+
+
+def spectral_radius(matrix: Tensor) -> Tensor:
+    """Return the largest modulus of an eigenvalue."""
+    return torch.linalg.eigvals(matrix).abs().amax(-1)
+
+
+def small_step_variance(kernel: Kernel, probe: Callable[[float], Law], curvature: float) -> Tensor:
+    """Return the variance for small steps and exact gradients, (chains,)."""
+    if kernel.effective_temperature is not None:
+        return torch.tensor([kernel.effective_temperature / curvature], dtype=torch.float64)
+    return probe(SMALL / curvature).variance(Direction(curvature, 0.0), None)
+
+
+def relative_error(law: Law, reference: Tensor, direction: Direction, steps_per_epoch: float | None) -> Tensor:
+    """Return the relative error of the variance, (chains,)."""
+    return law.variance(direction, steps_per_epoch) / reference - 1
