@@ -18,8 +18,12 @@ lint: .venv/installed
 	$(BIN)/mypy
 
 bench: .venv/installed
-	$(BIN)/python benchmarks/noise.py
+	$(BIN)/python benchmarks/noise.py | tee docs/benchmarks/noise.txt
 	$(BIN)/python benchmarks/optim.py
+	$(BIN)/python benchmarks/sample.py
+	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/control_variates.py
+	$(BIN)/python benchmarks/step_size.py
 
 bench-optim: .venv/installed
 	$(BIN)/python benchmarks/optim.py
