@@ -23,7 +23,7 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/sample.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/control_variates.py
-	$(BIN)/python benchmarks/step_size.py
+	$(BIN)/python benchmarks/step_size.py | tee docs/benchmarks/step_size.txt
 
 bench-optim: .venv/installed
 	$(BIN)/python benchmarks/optim.py

@@ -30,6 +30,18 @@ def msgld(theta, gradient, noises, *, eps, tau, a, beta):
     return path
 
 
+def msgld_invariant(theta, gradient, noises, *, eps, tau, a, beta):
+    """DESIGN section 5: noise on m, and the new m moves theta. A noise is a pair (eta, xi)."""
+    d, path = len(theta), []
+    m = [0.0] * d
+    for eta, xi in noises:
+        g = gradient(theta)
+        m = [beta * m[i] + (1 - beta) * g[i] + (1 - beta) * sqrt(2 * tau / (a * eps)) * xi[i] for i in range(d)]
+        theta = [theta[i] - eps * (g[i] + a * m[i]) + sqrt(2 * eps * tau) * eta[i] for i in range(d)]
+        path.append(theta)
+    return path
+
+
 def asgld(theta, gradient, noises, *, eps, tau, a, beta_1, beta_2, lam):
     """Algorithm 2: lambda inside the root."""
     d, path = len(theta), []

@@ -33,6 +33,12 @@ def test_compiled_steps_equal_eager_ones_to_rounding(name):
         torch.testing.assert_close(getattr(compiled, field), getattr(eager, field), rtol=1e-9, atol=1e-9)
 
 
+def test_the_invariant_form_with_its_two_noises_compiles():
+    eager, compiled = both(lv.msgld(0.02, invariant=True), GAUSSIAN)
+    assert compiled.compiled_from == 0
+    torch.testing.assert_close(compiled.draws, eager.draws, rtol=1e-9, atol=1e-9)
+
+
 def test_likelihoods_with_minibatches_compile():
     eager, compiled = both(lv.msgld(0.001), LOGISTIC, data=(X, Y), batch_size=20)
     assert compiled.compiled_from == 0

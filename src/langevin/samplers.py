@@ -7,8 +7,9 @@ from typing import Literal
 
 from torch import Tensor
 
+from langevin.checks import needs
 from langevin.drifts import Adam, Drift, Momentum, NoDrift
-from langevin.kernels import Hamiltonian, Kernel, Langevin, Recipe
+from langevin.kernels import Hamiltonian, InvariantMomentum, Kernel, Langevin, Recipe
 from langevin.preconditioners import RMS, Fisher, Identity, Preconditioner
 
 __all__ = ["RECIPES", "StepSize", "asgld", "langevin", "msgld", "psgld", "recipe", "sghmc", "sgld", "sgrld"]
@@ -108,8 +109,10 @@ def sgrld(
     return Langevin("sgrld", step_size, temperature, preconditioner=Fisher(metric, correction))
 
 
-def msgld(step_size: StepSize, *, bias_factor: float = 1.0, beta: float = 0.9, temperature: float = 1.0) -> Langevin:
-    """Momentum SGLD, exactly as published (Algorithm 1).
+def msgld(
+    step_size: StepSize, *, bias_factor: float = 1.0, beta: float = 0.9, invariant: bool = False, temperature: float = 1.0
+) -> Langevin | InvariantMomentum:
+    """Momentum SGLD, exactly as published (Algorithm 1), or in the form that keeps the posterior invariant.
 
     ``theta' = theta - eps (g + a m) + sqrt(2 eps tau) eta``, then ``m' = beta m + (1 - beta) g``
 
@@ -117,15 +120,23 @@ def msgld(step_size: StepSize, *, bias_factor: float = 1.0, beta: float = 0.9, t
         step_size: epsilon on U; a number or a schedule.
         bias_factor: a.
         beta: beta_1.
+        invariant: give the momentum the noise that makes exp(-U / tau) invariant (`kernels.InvariantMomentum`); needs a > 0.
         temperature: tau.
 
     Differs from: what Theorem 3.1 says of it. With a constant bias factor the law for small steps has temperature
-    tau / (1 + a), see `describe()`; `tests/law/test_gaussian.py` shows it against the exact solution.
+    tau / (1 + a), see `describe()`; `tests/law/test_gaussian.py` shows it against the exact solution. The invariant
+    form has no such bias.
 
     Example:
         >>> msgld(step_size=0.01, bias_factor=1.0).effective_temperature
         0.5
+        >>> msgld(step_size=0.01, bias_factor=1.0, invariant=True).effective_temperature
+        1.0
     """
+    if not isinstance(invariant, bool):
+        raise needs("msgld", "invariant", "True or False", invariant, TypeError)
+    if invariant:
+        return InvariantMomentum("msgld", step_size, temperature, bias_factor, beta)
     return Langevin("msgld", step_size, temperature, drift=Momentum(bias_factor, beta))
 
 

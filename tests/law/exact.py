@@ -39,6 +39,23 @@ def momentum_covariance(precision, *, eps, a, beta, tau=1.0, s=0.0, scale=None):
     return stationary(transition, noise)[:d, :d]
 
 
+def invariant_covariance(precision, *, eps, a, beta, tau=1.0, s=0.0, noise_factor=1.0):
+    """m' = beta m + (1 - beta) (g + sqrt(2 tau / (a eps)) xi), theta' = theta - eps (g + a m') + sqrt(2 eps tau) eta.
+
+    g = P theta + s e; `noise_factor` multiplies xi.
+    """
+    d = len(precision)
+    eye = np.eye(d)
+    momentum = np.hstack([(1 - beta) * precision, beta * eye])  # m' as a function of (theta, m)
+    transition = np.vstack([np.hstack([eye - eps * precision, 0 * eye]) - eps * a * momentum, momentum])
+    own = noise_factor * (1 - beta) * np.sqrt(2 * tau / (a * eps)) * eye
+    from_gradient = np.vstack([-eps * s * (1 + a * (1 - beta)) * eye, (1 - beta) * s * eye])
+    from_own = np.vstack([-eps * a * own, own])
+    noise = from_gradient @ from_gradient.T + from_own @ from_own.T
+    noise[:d, :d] += 2 * eps * tau * eye
+    return stationary(transition, noise)[:d, :d]
+
+
 def hamiltonian_covariance(precision, *, eps, beta, tau=1.0, s=0.0):
     """v' = beta v - eps (P theta + s e) + sqrt(2 tau eps (1 - beta)) eta, theta' = theta + v'."""
     d = len(precision)

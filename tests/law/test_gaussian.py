@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from exact import hamiltonian_covariance, langevin_covariance, momentum_covariance
+from exact import hamiltonian_covariance, invariant_covariance, langevin_covariance, momentum_covariance
 
 import langevin as lv
 
@@ -31,8 +31,12 @@ def run(kernel, *, noise=0.0, steps=250, memory=None, seed=1, covariance=COVARIA
     if memory is not None:
         state = state._replace(memory=memory(state.memory))
     for step in range(steps):
-        noises = lv.noise.normal(seed, lv.noise.streams(lv.noise.Purpose.POSITION, chains), step, dim, dtype=torch.float64)
-        state, _ = kernel.step(state, gradient_fn(state.position, step).gradient, noises)
+        noises = [
+            lv.noise.normal(seed, lv.noise.streams(purpose, chains), step, dim, dtype=torch.float64)
+            for purpose in (lv.noise.Purpose.POSITION, lv.noise.Purpose.SECOND)[: kernel.num_noises]
+        ]
+        noise_now = noises[0] if kernel.num_noises == 1 else torch.stack(noises)
+        state, _ = kernel.step(state, gradient_fn(state.position, step).gradient, noise_now)
     return np.cov(state.position.numpy().T)
 
 
@@ -56,6 +60,29 @@ def test_sgld_has_the_law_of_its_recursion(noise, tau):
 def test_published_msgld_has_the_law_of_its_recursion(a, beta, eps, noise):
     exact = momentum_covariance(PRECISION, eps=eps, a=a, beta=beta, s=noise)
     assert_same_covariance(run(lv.msgld(eps, bias_factor=a, beta=beta), noise=noise, start=exact), exact)
+
+
+@pytest.mark.parametrize(
+    ("a", "beta", "eps", "noise", "tau"),
+    [(1.0, 0.9, 0.05, 1.0, 1.0), (10.0, 0.9, 0.01, 0.0, 1.0), (0.05, 0.9, 0.02, 1.0, 0.3), (3.0, 0.5, 0.02, 2.0, 1.0)],
+)
+def test_invariant_msgld_has_the_law_of_its_recursion(a, beta, eps, noise, tau):
+    exact = invariant_covariance(PRECISION, eps=eps, a=a, beta=beta, s=noise, tau=tau)
+    kernel = lv.msgld(eps, bias_factor=a, beta=beta, invariant=True, temperature=tau)
+    assert_same_covariance(run(kernel, noise=noise, start=exact), exact)
+
+
+@pytest.mark.parametrize("a", [1.0, 10.0])
+def test_invariant_msgld_has_the_target_as_its_law_for_small_steps(a):
+    """Its error falls with the step; that of the published form does not, nor that of other amounts of noise."""
+    errors = [np.abs(invariant_covariance(PRECISION, eps=eps, a=a, beta=0.9) - COVARIANCE).mean() for eps in (0.01, 0.001)]
+    assert errors[0] < 0.01
+    assert errors[1] < errors[0] / 5
+    for factor in (0.0, 2.0):
+        wrong = invariant_covariance(PRECISION, eps=0.001, a=a, beta=0.9, noise_factor=factor)
+        assert np.abs(wrong - COVARIANCE).mean() > 0.2
+    assert np.abs(momentum_covariance(PRECISION, eps=0.001, a=a, beta=0.9) - COVARIANCE).mean() > 0.4
+    assert lv.msgld(0.01, bias_factor=a, invariant=True).effective_temperature == 1.0
 
 
 @pytest.mark.parametrize(("beta", "eps", "noise"), [(0.9, 0.01, 0.0), (0.9, 0.02, 1.0), (0.0, 0.05, 1.0)])

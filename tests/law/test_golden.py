@@ -65,6 +65,17 @@ def test_ten_steps_equal_the_plain_loop(case):
         torch.testing.assert_close(state.position[0], torch.tensor(expected[step], dtype=torch.float64), rtol=1e-11, atol=1e-11)
 
 
+def test_ten_steps_of_the_invariant_form_equal_the_plain_loop():
+    kernel = lv.msgld(EPS, temperature=TAU, bias_factor=A, beta=0.8, invariant=True)
+    target = lv.targets.energy(energy)
+    state = kernel.init(torch.tensor([START], dtype=torch.float64))
+    noises = lv.noise.normal(4, range(2), range(10), 3, dtype=torch.float64)  # (step, noise, element)
+    expected = oracle.msgld_invariant(START, gradient, noises.tolist(), eps=EPS, tau=TAU, a=A, beta=0.8)
+    for step in range(10):
+        state, _ = kernel.step(state, target.evaluate(state.position).gradient, noises[step][:, None])
+        torch.testing.assert_close(state.position[0], torch.tensor(expected[step], dtype=torch.float64), rtol=1e-11, atol=1e-11)
+
+
 def test_psgld_adds_gamma_when_the_curvature_is_given():
     curvature = torch.tensor([2.0, 0.5, 1.0], dtype=torch.float64)
     kernel = lv.psgld(EPS, temperature=TAU, beta=0.8, eps=1e-2, curvature=lambda theta: curvature)

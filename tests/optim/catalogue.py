@@ -14,6 +14,7 @@ OPTIMIZERS = {
     "PSGLD": (lv.optim.PSGLD, {"beta": 0.9}),
     "SGHMC": (lv.optim.SGHMC, {"beta": 0.8}),
     "MSGLD": (lv.optim.MSGLD, {"bias_factor": 2.0, "beta": 0.8}),
+    "MSGLD, invariant": (lv.optim.MSGLD, {"bias_factor": 2.0, "beta": 0.8, "invariant": True}),
     "ASGLD": (lv.optim.ASGLD, {"bias_factor": 2.0, "betas": (0.8, 0.95)}),
 }
 MEMORY = {
@@ -21,6 +22,7 @@ MEMORY = {
     "PSGLD": {"metric_average"},
     "SGHMC": {"velocity"},
     "MSGLD": {"average"},
+    "MSGLD, invariant": {"average"},
     "ASGLD": {"average", "square_average"},
 }
 GAUSSIAN = lv.priors.gaussian(std=0.7)
@@ -87,6 +89,11 @@ BAD = {
     "huge seed": (lambda: lv.optim.SGLD(one(), lr=0.1, num_data=10, seed=2**64), ValueError, r"seed="),
     "beta": (lambda: lv.optim.MSGLD(one(), lr=0.1, num_data=10, beta=1.0), ValueError, r"beta=.*1\.0"),
     "betas": (lambda: lv.optim.ASGLD(one(), lr=0.1, num_data=10, betas=(0.9, 0.8)), ValueError, r"beta_1\*\*2 < beta_2"),
+    "no bias, invariant": (
+        lambda: lv.optim.MSGLD(one(), lr=0.1, num_data=10, bias_factor=0.0, invariant=True),
+        ValueError,
+        r"bias_factor=.*> 0 when invariant.*0\.0",
+    ),
     "bias factor": (lambda: lv.optim.MSGLD(one(), lr=0.1, num_data=10, bias_factor=-1.0), ValueError, r"bias_factor=.*-1"),
     "complex parameters": (
         lambda: lv.optim.SGLD([nn.Parameter(torch.ones(2, dtype=torch.complex64))], lr=0.1, num_data=10),

@@ -39,7 +39,7 @@ def test_the_optimizer_takes_the_path_of_the_functional_sampler_bit_for_bit(name
     settings = {key: value for key, value in OPTIMIZERS[name][1].items()}
     if name == "PSGLD":
         settings["num_data"] = NUM_DATA
-    kernel = lv.RECIPES[name.lower()](0.02 / NUM_DATA, temperature=0.4, **settings)
+    kernel = lv.RECIPES[name.split(",")[0].lower()](0.02 / NUM_DATA, temperature=0.4, **settings)
     state = kernel.init(nn.utils.parameters_to_vector(model.parameters()).detach())
     x, y = data(dtype)
     for step in range(25):
@@ -48,8 +48,11 @@ def test_the_optimizer_takes_the_path_of_the_functional_sampler_bit_for_bit(name
         gradient = NUM_DATA * torch.cat([p.grad.flatten() for p in model.parameters()])
         if prior is not None:
             gradient = gradient + prior.gradient(state.position)
-        noise = lv.noise.normal(5, lv.noise.stream(lv.noise.Purpose.POSITION), step, state.position.numel(), dtype=dtype)
-        state, _ = kernel.step(state, gradient, noise)
+        noises = [
+            lv.noise.normal(5, lv.noise.stream(purpose), step, state.position.numel(), dtype=dtype)
+            for purpose in (lv.noise.Purpose.POSITION, lv.noise.Purpose.SECOND)[: kernel.num_noises]
+        ]
+        state, _ = kernel.step(state, gradient, noises[0] if kernel.num_noises == 1 else torch.stack(noises))
         optimizer.step()
         assert torch.equal(nn.utils.parameters_to_vector(model.parameters()).detach(), state.position), f"step {step}"
 

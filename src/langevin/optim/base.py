@@ -61,7 +61,7 @@ class LangevinOptimizer(torch.optim.Optimizer):
 
     Args:
         params: parameters, or groups of them; any setting may be given per group.
-        lr: learning rate as in SGD; the paper's epsilon is lr / num_data.
+        lr: learning rate as in SGD; the paper's epsilon is lr / num_data. At 0 no time passes: nothing moves, averages stand still.
         settings: the recipe's own.
         num_data: N, the size of the training set.
         temperature: tau; 0 makes the sampler an optimizer.
@@ -149,8 +149,9 @@ class LangevinOptimizer(torch.optim.Optimizer):
         for group in self.param_groups:
             kernel = self._kernel(group)
             names, entries = kernel.memory, []
+            passes = float(group["lr"]) > 0  # at lr 0 no time passes: nothing moves, nothing is remembered
             for parameter in group["params"]:
-                if parameter.grad is not None:
+                if passes and parameter.grad is not None:
                     entries.append(self._entry(parameter, parameter.grad, names, offset))
                 offset += parameter.numel()
             self._update(group, kernel, entries)

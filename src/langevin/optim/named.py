@@ -91,7 +91,7 @@ class SGHMC(LangevinOptimizer):
 
 
 class MSGLD(LangevinOptimizer):
-    """Momentum SGLD, Algorithm 1 as published: `langevin.msgld`.
+    """Momentum SGLD, Algorithm 1 as published or in its invariant form: `langevin.msgld`.
 
     ``theta' = theta - (lr / N) (g + a m) + sqrt(2 (lr / N) tau) eta``, then ``m' = beta m + (1 - beta) g``
 
@@ -100,6 +100,7 @@ class MSGLD(LangevinOptimizer):
         lr: learning rate as in SGD, on the mean loss.
         bias_factor: a.
         beta: beta_1.
+        invariant: give the momentum noise of its own, so that the posterior is invariant.
         common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
 
     Example:
@@ -108,13 +109,20 @@ class MSGLD(LangevinOptimizer):
     """
 
     recipe = staticmethod(msgld)
-    settings = ("bias_factor", "beta")
+    settings = ("bias_factor", "beta", "invariant")
 
     def __init__(
-        self, params: Iterable[Any], lr: float, *, bias_factor: float = 1.0, beta: float = 0.9, **common: Unpack[Common]
+        self,
+        params: Iterable[Any],
+        lr: float,
+        *,
+        bias_factor: float = 1.0,
+        beta: float = 0.9,
+        invariant: bool = False,
+        **common: Unpack[Common],
     ) -> None:
         """See the class."""
-        super().__init__(params, lr, {"bias_factor": bias_factor, "beta": beta}, **common)
+        super().__init__(params, lr, {"bias_factor": bias_factor, "beta": beta, "invariant": invariant}, **common)
 
 
 class ASGLD(LangevinOptimizer):
