@@ -5,11 +5,12 @@ from langevin.bank import CorruptDrawError, SampleBank
 from langevin.sample import resume, sample
 from langevin.samplers import RECIPES, asgld, langevin, msgld, psgld, recipe, sghmc, sgld, sgrld
 from langevin.store import ChainStatus, Moments, Samples
-from langevin.store import open_samples as open
+from langevin.store import open_samples as open  # noqa: F401 - not in __all__, see there
 from langevin.targets import Posterior, likelihoods, priors
 
 __version__ = "0.1.0"
 
+# `open` is left out: a star import should not replace the builtin.
 __all__ = [
     "ChainStatus",
     "CorruptDrawError",
@@ -27,7 +28,6 @@ __all__ = [
     "likelihoods",
     "msgld",
     "noise",
-    "open",
     "optim",
     "preconditioners",
     "priors",

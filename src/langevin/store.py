@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import safetensors
 import safetensors.torch
@@ -193,12 +193,12 @@ class MemoryStore:
 class DiskStore:
     """Draws in a Zarr folder, written while the chains run; memory holds a chunk at most."""
 
-    def __init__(self, path: str | Path, manifest: dict[str, Any]) -> None:
-        """Open the arrays of a folder whose manifest is known."""
+    def __init__(self, path: str | Path, manifest: dict[str, Any], mode: Literal["r", "r+"] = "r+") -> None:
+        """Open the arrays of a folder whose manifest is known, to write or only to read."""
         import zarr
 
         self.path, self.manifest = Path(path), manifest
-        self._arrays: Any = zarr.open_group(str(path), mode="r+")
+        self._arrays: Any = zarr.open_group(str(path), mode=mode)
         self._waiting: dict[str, list[Tensor]] = {}
         self._first = 0  # number of the first draw that waits
 
@@ -366,7 +366,7 @@ def open_samples(path: str | Path) -> Samples:
         Samples, as `sample` returns them.
     """
     manifest = read_manifest(path)
-    store = DiskStore(path, manifest)
+    store = DiskStore(path, manifest, "r")
     checkpoint = store.load()
     chains = range(manifest["first_chain"], manifest["first_chain"] + manifest["num_chains"])
     return make_samples(store.read(checkpoint.kept), checkpoint, chains, manifest["description"])
