@@ -102,7 +102,7 @@ for line in sys.stdin:
     _, status = os.waitpid(child, 0)
     print(status, flush=True)
 """
-LONG = {**SETTINGS, "num_steps": 12_000}
+LONG = {**SETTINGS, "num_steps": 20_000}
 
 
 def test_a_run_killed_many_times_at_random_moments_ends_with_the_same_bits(tmp_path):
