@@ -10,25 +10,17 @@ split into train and test are the original ones, stored as arrays.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import http.client
-import io
-import math
 import os
-import struct
-import tarfile
 import tempfile
 import urllib.request
-import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,13 +29,11 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from langevin.checks import needs
+from langevin.experiments.formats import BLOCK, KEYS, Arrays, bad, read_cifar, read_mnist, read_npz
 
 __all__ = ["KNOWN", "DataSet", "Known", "cache_folder", "load"]
 
-Arrays = dict[str, NDArray[Any]]
-KEYS = ("x_train", "y_train", "x_test", "y_test")
 TIMEOUT = 60.0  # seconds without a byte from the server
-BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,85 +64,6 @@ class Known:
     read: Callable[[Path, Known], Arrays] | None = None  # (folder, known) -> arrays, from `files`
 
 
-def _bad(path: object, condition: str, got: object) -> ValueError:
-    return ValueError(f"{path} needs {condition}, got {got}")
-
-
-@contextmanager
-def _reading(path: object, kind: str) -> Iterator[None]:
-    """Say which file it was when a decoder fails."""
-    try:
-        yield
-    except (OSError, EOFError, RuntimeError, zlib.error, tarfile.TarError, zipfile.BadZipFile) as error:
-        raise _bad(path, f"to be a readable {kind} file", f"{type(error).__name__}: {error}") from error
-
-
-def _read_npz(stream: IO[bytes], path: object) -> Arrays:
-    with _reading(path, "npz"), zipfile.ZipFile(stream) as members:
-        missing = [key for key in KEYS if f"{key}.npy" not in members.namelist()]
-        if missing:
-            raise _bad(path, f"the arrays {', '.join(KEYS)}", f"no {', '.join(missing)}")
-        arrays = {}
-        for key in KEYS:
-            raw = io.BytesIO(members.read(f"{key}.npy"))  # whole, so that zip checks its sum
-            try:
-                arrays[key] = np.lib.format.read_array(raw, allow_pickle=False)
-            except Exception as error:  # numpy's parser of the header lets many kinds through
-                raise _bad(path, f"a plain array {key}", f"{type(error).__name__}: {error}") from error
-        return arrays
-
-
-def _read_idx(path: Path, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Read a gzipped idx file: 0, 0, type (8 is uint8), number of axes, big-endian lengths, values."""
-    start = 4 + 4 * len(shape)
-    size = start + math.prod(shape)
-    with _reading(path, "gzip"), gzip.open(path) as stream:
-        raw = stream.read(size + 1)  # one more than there should be: reaches the end, where gzip checks its sum
-    magic = bytes([0, 0, 8, len(shape)])
-    if raw[:4] != magic:
-        raise _bad(path, f"the magic number {magic.hex()}", raw[:4].hex() or "nothing")
-    if len(raw) < start or struct.unpack(f">{len(shape)}I", raw[4:start]) != shape:
-        raise _bad(path, f"the header of shape {shape}", raw[4:start].hex())
-    if len(raw) != size:
-        raise _bad(path, f"{size} bytes", "more" if len(raw) > size else len(raw))
-    return np.frombuffer(raw, np.uint8, offset=start).reshape(shape)
-
-
-def _read_mnist(folder: Path, known: Known) -> Arrays:
-    shapes = [(known.rows[0], *known.shape), known.rows[:1], (known.rows[1], *known.shape), known.rows[1:]]
-    return {key: _read_idx(folder / file, shape) for key, file, shape in zip(KEYS, known.files, shapes, strict=True)}
-
-
-def _read_cifar(folder: Path, known: Known, *, train: tuple[str, ...], test: str, num_labels: int) -> Arrays:
-    """Read CIFAR's binary version: records of `num_labels` bytes, the last of them the (fine) label, and the pixels."""
-    (file,) = known.files
-    path = folder / file
-    record = num_labels + math.prod(known.shape)
-    sizes = {**{name: known.rows[0] // len(train) * record for name in train}, test: known.rows[1] * record}
-    parts = {}
-    with _reading(path, "tar.gz"), gzip.open(path) as stream:
-        with tarfile.open(fileobj=stream, mode="r:") as archive:
-            for member in archive:  # read in memory, nothing is extracted
-                if member.name not in sizes:
-                    continue
-                if not member.isreg() or member.size != sizes[member.name]:
-                    raise _bad(
-                        path, f"a file {member.name} of {sizes[member.name]} bytes", f"type {member.type!r} of {member.size}"
-                    )
-                content = archive.extractfile(member)
-                parts[member.name] = np.frombuffer(content.read() if content else b"", np.uint8).reshape(-1, record)
-        while stream.read(BLOCK):  # to the end, where gzip checks its sum
-            pass
-    if missing := [name for name in sizes if name not in parts]:
-        raise _bad(path, f"the members {', '.join(sizes)}", f"no {', '.join(missing)}")
-    arrays = {}
-    for split, names in (("train", train), ("test", (test,))):
-        records = np.concatenate([parts[name] for name in names])
-        arrays[f"x_{split}"] = records[:, num_labels:].reshape(-1, *known.shape)
-        arrays[f"y_{split}"] = records[:, num_labels - 1]
-    return arrays
-
-
 _CIFAR10 = Known(
     rows=(50_000, 10_000),
     shape=(3, 32, 32),
@@ -161,7 +72,7 @@ _CIFAR10 = Known(
     url="https://www.cs.toronto.edu/~kriz/",
     files={"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"},  # the python version holds pickles
     read=partial(
-        _read_cifar,
+        read_cifar,
         train=tuple(f"cifar-10-batches-bin/data_batch_{i}.bin" for i in range(1, 6)),
         test="cifar-10-batches-bin/test_batch.bin",
         num_labels=1,
@@ -174,7 +85,7 @@ _CIFAR100 = Known(
     attribution="CIFAR-100: A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009",
     url="https://www.cs.toronto.edu/~kriz/",
     files={"cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8"},
-    read=partial(_read_cifar, train=("cifar-100-binary/train.bin",), test="cifar-100-binary/test.bin", num_labels=2),
+    read=partial(read_cifar, train=("cifar-100-binary/train.bin",), test="cifar-100-binary/test.bin", num_labels=2),
 )
 
 KNOWN = {
@@ -197,7 +108,7 @@ KNOWN = {
             "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
             "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
         },
-        read=_read_mnist,
+        read=read_mnist,
     ),
     "cifar10": _CIFAR10,
     "cifar100": _CIFAR100,
@@ -209,11 +120,11 @@ KNOWN = {
 
 def _labels(known: Known, key: str, values: NDArray[Any], path: object) -> Tensor:
     if values.dtype.kind not in "iu":
-        raise _bad(path, f"{key} to be integers", values.dtype)
+        raise bad(path, f"{key} to be integers", values.dtype)
     if outside := np.setdiff1d(values, known.labels).tolist():
-        raise _bad(path, f"{key} in {known.labels[0]}..{known.labels[-1]} ({len(known.labels)} labels)", outside[:5])
+        raise bad(path, f"{key} in {known.labels[0]}..{known.labels[-1]} ({len(known.labels)} labels)", outside[:5])
     if key == "y_train" and (absent := np.setdiff1d(known.labels, values).tolist()):
-        raise _bad(path, f"{key} to have every label", f"none of {absent[:5]}")
+        raise bad(path, f"{key} to have every label", f"none of {absent[:5]}")
     return torch.from_numpy(np.searchsorted(known.labels, values).astype(np.int64))
 
 
@@ -228,9 +139,9 @@ def _check(name: str, known: Known, arrays: Arrays, path: object) -> DataSet:
         if len(shape) == 4 and values.shape == (rows, *known.shape[1:], known.shape[0]):
             values = np.moveaxis(values, -1, 1)  # colour last, as Keras stores it
         if values.shape != shape:
-            raise _bad(path, f"{key} of shape {shape}", values.shape)
+            raise bad(path, f"{key} of shape {shape}", values.shape)
         if key[0] == "x" and values.dtype != np.uint8:
-            raise _bad(path, f"{key} to be uint8", values.dtype)
+            raise bad(path, f"{key} to be uint8", values.dtype)
         tensors[key] = torch.from_numpy(np.array(values, order="C")) if key[0] == "x" else _labels(known, key, values, path)
         digest.update(f"{key}{shape}".encode())
         digest.update(tensors[key].to(torch.uint8).numpy().data)
@@ -255,7 +166,7 @@ def _find(name: str, known: Known, folder: Path) -> DataSet | None:
     path = folder / f"{name}.npz"
     if path.is_file():
         with path.open("rb") as stream:
-            return _check(name, known, _read_npz(stream, path), path)
+            return _check(name, known, read_npz(stream, path), path)
     if known.read and all((folder / file).is_file() for file in known.files):
         source = folder / next(iter(known.files)) if len(known.files) == 1 else folder
         return _check(name, known, known.read(folder, known), source)
@@ -319,7 +230,7 @@ def load(name: str, *, folder: str | os.PathLike[str] | None = None) -> DataSet:
     known = KNOWN[name]
     if name == "landsat":
         with (resources.files(__package__) / "landsat.npz").open("rb") as stream:
-            return _check(name, known, _read_npz(stream, "package"), "package")
+            return _check(name, known, read_npz(stream, "package"), "package")
     given = folder if folder is not None else os.environ.get("LANGEVIN_DATA") or None
     cache = cache_folder()
     places = [cache]
