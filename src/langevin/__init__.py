@@ -2,9 +2,10 @@
 
 from langevin import diagnostics, drifts, gradients, kernels, noise, optim, preconditioners, schedules, targets
 from langevin.bank import CorruptDrawError, SampleBank
+from langevin.moments import Moments
 from langevin.sample import resume, sample
 from langevin.samplers import RECIPES, asgld, langevin, msgld, psgld, recipe, sghmc, sgld, sgrld
-from langevin.store import ChainStatus, Moments, Samples
+from langevin.store import ChainStatus, Samples
 from langevin.store import open_samples as open  # noqa: F401 - not in __all__, see there
 from langevin.targets import Posterior, likelihoods, priors
 

@@ -20,12 +20,10 @@ from torch import Tensor
 
 from langevin.gradients import Draws, GradientFn
 from langevin.kernels import Kernel, KernelState
-from langevin.noise import Purpose, normal, streams
+from langevin.noise import UPDATE_NOISES, normal, streams
 
 __all__ = ["Block", "Engine", "Trace", "block_length", "compiled_block", "draw_block"]
 
-_NOISE_PURPOSES = (Purpose.POSITION, Purpose.SECOND)
-MAX_NOISES = len(_NOISE_PURPOSES)
 _MAX_BLOCK, _MAX_ELEMENTS = 256, 2**22
 _MANY_THREADS_FROM = 4096  # elements of all chains; measured on the 36-30-30-6 network and on Gaussians
 _COMPILE_SECONDS = 20.0  # what compiling costs, measured: 4 to 20 seconds
@@ -59,7 +57,7 @@ def draw_block(kernel: Kernel, gradient_fn: GradientFn, like: Tensor, seed: int,
     """Draw everything random for a stretch of steps: one stream per chain and per noise of the kernel."""
     noises = [
         normal(seed, streams(purpose, chains), steps, like.shape[-1], dtype=like.dtype, device=like.device)
-        for purpose in _NOISE_PURPOSES[: kernel.num_noises]
+        for purpose in UPDATE_NOISES[: kernel.num_noises]
     ]
     noise = noises[0] if kernel.num_noises == 1 else torch.stack(noises, 1)
     return Block(steps, noise, [kernel.step_size(step) for step in steps], gradient_fn.draw(steps))  # type: ignore[operator]

@@ -15,11 +15,13 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from langevin.checks import check_integer, check_position, needs
-from langevin.engine import MAX_NOISES, Block, Engine, Trace, block_length, draw_block
+from langevin.engine import Block, Engine, Trace, block_length, draw_block
 from langevin.fingerprint import check_fingerprints, fingerprints
 from langevin.gradients import GradientFn, check_data, full, minibatch, noisy
 from langevin.gradients import control_variate as control_variate_gradient
 from langevin.kernels import Kernel, KernelState
+from langevin.moments import add_moments, no_moments
+from langevin.noise import UPDATE_NOISES
 from langevin.schedules import AUTO
 from langevin.store import Checkpoint, DiskStore, MemoryStore, Samples, make_samples, read_manifest
 from langevin.targets import Posterior, Target
@@ -99,7 +101,7 @@ def sample(
     alive = torch.ones(len(position), dtype=torch.bool, device=position.device)
     checkpoint = Checkpoint(_tensors(kernel.init(position), alive), stopped={})
     if keep == "moments":
-        checkpoint.tensors |= _no_moments(position)
+        checkpoint.tensors |= no_moments(position)
     store: MemoryStore | DiskStore
     if out is None:
         store = MemoryStore(event_shape, len(position), plan.num_draws, position)
@@ -282,7 +284,7 @@ def _record(
     rows = slice(places.start, len(steps), plan.thin)
     positions = trace.positions[rows]
     if moments:
-        _add_moments(moments, positions)
+        add_moments(moments, positions)
         return len(places)
     values = {
         "draws": plan.kept(positions),
@@ -299,27 +301,6 @@ def _record(
             values[name][gone] = torch.nan
     store.write(kept, values)
     return len(places)
-
-
-def _no_moments(position: Tensor) -> dict[str, Tensor]:
-    wide = position.double()
-    return {
-        "moments_count": torch.zeros((), dtype=torch.int64),
-        "moments_mean": torch.zeros_like(wide),
-        "moments_spread": wide.new_zeros((*wide.shape, wide.shape[-1])),
-    }
-
-
-def _add_moments(moments: dict[str, Tensor], positions: Tensor) -> None:
-    """Merge a block of positions (draw, chain, dim) into running moments, in float64 (Chan, Golub and LeVeque 1983)."""
-    wide = positions.double()
-    count, more = int(moments["moments_count"]), len(wide)
-    mean = wide.mean(0)
-    centred = (wide - mean).transpose(0, 1)
-    gap = mean - moments["moments_mean"]
-    moments["moments_spread"] += centred.mT @ centred + gap[:, :, None] * gap[:, None, :] * (count * more / (count + more))
-    moments["moments_mean"] += gap * (more / (count + more))
-    moments["moments_count"] += more
 
 
 def _tensors(state: KernelState, alive: Tensor) -> dict[str, Tensor]:
@@ -365,8 +346,8 @@ def _check_arguments(
         raise needs("sample", "kernel", "a recipe such as sgld(step_size=...)", kernel, TypeError)
     if not isinstance(target, Target):
         raise needs("sample", "target", "a target such as targets.energy(...)", target, TypeError)
-    if kernel.num_noises > MAX_NOISES:
-        raise needs("sample", "kernel", f"at most {MAX_NOISES} noises per element", kernel.num_noises)
+    if kernel.num_noises > len(UPDATE_NOISES):
+        raise needs("sample", "kernel", f"at most {len(UPDATE_NOISES)} noises per element", kernel.num_noises)
     if not callable(keep) and keep not in ("positions", "moments"):
         raise needs("sample", "keep", '"positions", "moments" or a function of one position', keep)
     if compile not in (True, False, "auto"):

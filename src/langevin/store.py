@@ -28,12 +28,13 @@ import torch
 from torch import Tensor
 
 from langevin.journal import write_atomic
+from langevin.moments import Moments, read_moments
 
 if TYPE_CHECKING:
     import arviz
     import pandas
 
-__all__ = ["ChainStatus", "Checkpoint", "DiskStore", "MemoryStore", "Moments", "Samples", "open_samples"]
+__all__ = ["ChainStatus", "Checkpoint", "DiskStore", "MemoryStore", "Samples", "open_samples"]
 
 VERSION = 1
 ARRAYS = ("draws", "energy", "gradient_norm", "step_size")
@@ -66,14 +67,6 @@ class ChainStatus(NamedTuple):
         if self.is_healthy:
             return f"chain {self.chain}: {self.steps} steps, {self.draws} draws"
         return f"chain {self.chain} stopped at step {self.steps}: {self.reason}; {self.draws} draws kept"
-
-
-class Moments(NamedTuple):
-    """Running moments of each chain."""
-
-    num: int  # how many draws
-    mean: Tensor  # (chain, dim)
-    covariance: Tensor  # (chain, dim, dim), divided by num - 1
 
 
 @dataclass(frozen=True)
@@ -341,17 +334,12 @@ def make_samples(arrays: Mapping[str, Tensor], checkpoint: Checkpoint, chains: r
         kept = int((~torch.isnan(energy[index])).sum()) if energy.numel() else 0
         return ChainStatus(chain, stopped[index], kept, "the position became non-finite")
 
-    moments = None
-    if "moments_mean" in checkpoint.tensors:
-        count = int(checkpoint.tensors["moments_count"])
-        spread = checkpoint.tensors["moments_spread"]
-        moments = Moments(count, checkpoint.tensors["moments_mean"], spread / max(1, count - 1))
     return Samples(
         arrays,
         tuple(status(index, chain) for index, chain in enumerate(chains)),
         description,
         checkpoint.seconds,
-        moments,
+        read_moments(checkpoint.tensors),
         checkpoint.compiled_from,
     )
 

@@ -21,11 +21,12 @@ float32 draws, rounded.
 path on other devices, and the fallback without numba. Integers agree exactly, normals to rounding.
 """
 
-from langevin.noise.address import Purpose, stream, streams
+from langevin.noise.address import UPDATE_NOISES, Purpose, stream, streams
 from langevin.noise.draw import batch_indices, normal, permutation
 from langevin.noise.reference import batch_indices_reference, normal_reference, philox
 
 __all__ = [
+    "UPDATE_NOISES",
     "Purpose",
     "batch_indices",
     "batch_indices_reference",

@@ -11,6 +11,7 @@ from torch import Tensor
 __all__ = [
     "Address",
     "LOW",
+    "UPDATE_NOISES",
     "Purpose",
     "Rows",
     "check_batch",
@@ -44,6 +45,10 @@ class Purpose(IntEnum):
     """Initial positions."""
     DATA = 5
     """Synthetic data."""
+
+
+UPDATE_NOISES = (Purpose.POSITION, Purpose.SECOND)
+"""The purposes of an update's noises, in the order in which a kernel takes them."""
 
 
 def stream(purpose: Purpose, chain: int = 0) -> int:

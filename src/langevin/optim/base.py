@@ -14,7 +14,7 @@ from torch import Tensor
 from langevin.checks import check_integer, check_number, needs
 from langevin.gradients import energy_gradient
 from langevin.kernels import Kernel
-from langevin.noise import Purpose, normal, stream
+from langevin.noise import UPDATE_NOISES, normal, stream
 from langevin.targets import priors
 from langevin.targets.priors import Prior
 
@@ -263,7 +263,7 @@ def _update_by_torch(group: dict[str, Any], kernel: Kernel, entry: _Entry, step_
             dtype=dtype,
             device=position.device,
         ).view(position.shape)
-        for purpose in (Purpose.POSITION, Purpose.SECOND)[: kernel.num_noises]
+        for purpose in UPDATE_NOISES[: kernel.num_noises]
     ]
     moved, memory = kernel.update(
         position,
