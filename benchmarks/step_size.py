@@ -192,7 +192,7 @@ def errors(case: Case, kernel: Kernel, steps: list[float], relaxation: float) ->
     for step in range(burn + keep):
         gradient = gradient_fn(position, step).gradient
         noise = normal(SEED, streams(Purpose.POSITION, chains), step, position.shape[-1])
-        position, memory = kernel.update(position, gradient, noise, memory, eps, 1.0)
+        position, memory = kernel.update(position, gradient, noise, memory, lv.kernels.Clock(eps))
         if step >= burn:
             along = (case.spread(position) - centre) @ vectors.float()
             total += (along * along).reshape(len(steps), number, -1).mean(1).double() / keep

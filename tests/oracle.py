@@ -31,13 +31,74 @@ def msgld(theta, gradient, noises, *, eps, tau, a, beta):
 
 
 def msgld_invariant(theta, gradient, noises, *, eps, tau, a, beta):
-    """DESIGN section 5: noise on m, and the new m moves theta. A noise is a pair (eta, xi)."""
+    """docs/theory.md: BAOAB with a velocity v that lasts and one, u, made anew at every step. A noise is a pair (eta, xi)."""
+    return _invariant(theta, gradient, noises, eps, tau, a, beta, lambda g, step: [1.0] * len(g))
+
+
+def asgld_invariant(theta, gradient, noises, *, eps, tau, a, beta_1, beta_2, lam, adapt_steps):
+    v = [0.0] * len(theta)
+
+    def scale(g, step):
+        for i in range(len(g)):
+            if step == 0:
+                v[i] = g[i] ** 2
+            elif step < adapt_steps:
+                v[i] = beta_2 * v[i] + (1 - beta_2) * g[i] ** 2
+        return [1 / sqrt(v[i] + lam) for i in range(len(g))]
+
+    return _invariant(theta, gradient, noises, eps, tau, a, beta_1, scale)
+
+
+def adamax_invariant(theta, gradient, noises, *, eps, tau, a, beta_1, beta_2, lam, adapt_steps):
+    u = [0.0] * len(theta)
+
+    def scale(g, step):
+        if step < adapt_steps:
+            u[:] = [max(beta_2 * u[i], abs(g[i])) for i in range(len(g))]
+        return [1 / (u[i] + lam) for i in range(len(g))]
+
+    return _invariant(theta, gradient, noises, eps, tau, a, beta_1, scale)
+
+
+def _invariant(theta, gradient, noises, eps, tau, a, beta, scale):
     d, path = len(theta), []
-    m = [0.0] * d
-    for eta, xi in noises:
+    v, u = [0.0] * d, [0.0] * d
+    for step, (eta, xi) in enumerate(noises):
         g = gradient(theta)
-        m = [beta * m[i] + (1 - beta) * g[i] + (1 - beta) * sqrt(2 * tau / (a * eps)) * xi[i] for i in range(d)]
-        theta = [theta[i] - eps * (g[i] + a * m[i]) + sqrt(2 * eps * tau) * eta[i] for i in range(d)]
+        h = [sqrt(2 * a * c * eps * (1 - beta) / (1 + beta)) for c in scale(g, step)]
+        for i in range(d):
+            v[i] -= h[i] * g[i]  # B
+            u[i] -= sqrt(2 * eps) * g[i]
+        half = [theta[i] + 0.5 * (h[i] * v[i] + sqrt(2 * eps) * u[i]) for i in range(d)]  # A
+        v = [beta * v[i] + sqrt(tau * (1 - beta**2)) * xi[i] for i in range(d)]  # O
+        u = [sqrt(tau) * eta[i] for i in range(d)]
+        theta = [half[i] + 0.5 * (h[i] * v[i] + sqrt(2 * eps) * u[i]) for i in range(d)]  # A
+        path.append(theta)
+    return path
+
+
+def adamax(theta, gradient, noises, *, eps, tau, a, beta_1, beta_2, lam):
+    d, path = len(theta), []
+    m, u = [0.0] * d, [0.0] * d
+    for eta in noises:
+        g = gradient(theta)
+        theta = [theta[i] - eps * (g[i] + a * m[i] / (u[i] + lam)) + sqrt(2 * eps * tau) * eta[i] for i in range(d)]
+        m = [beta_1 * m[i] + (1 - beta_1) * g[i] for i in range(d)]
+        u = [max(beta_2 * u[i], abs(g[i])) for i in range(d)]
+        path.append(theta)
+    return path
+
+
+def adadelta(theta, gradient, noises, *, eps, tau, a, rho, lam):
+    """Zeiler (2012), Algorithm 1, whose increment becomes the bias of the next step."""
+    d, path = len(theta), []
+    bias, v, increment = [0.0] * d, [0.0] * d, [0.0] * d
+    for eta in noises:
+        g = gradient(theta)
+        theta = [theta[i] - eps * (g[i] + a * bias[i]) + sqrt(2 * eps * tau) * eta[i] for i in range(d)]
+        v = [rho * v[i] + (1 - rho) * g[i] ** 2 for i in range(d)]
+        bias = [sqrt(increment[i] + lam) / sqrt(v[i] + lam) * g[i] for i in range(d)]
+        increment = [rho * increment[i] + (1 - rho) * bias[i] ** 2 for i in range(d)]
         path.append(theta)
     return path
 

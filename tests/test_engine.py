@@ -33,8 +33,10 @@ def test_compiled_steps_equal_eager_ones_to_rounding(name):
         torch.testing.assert_close(getattr(compiled, field), getattr(eager, field), rtol=1e-9, atol=1e-9)
 
 
-def test_the_invariant_form_with_its_two_noises_compiles():
-    eager, compiled = both(lv.msgld(0.02, invariant=True), GAUSSIAN)
+@pytest.mark.parametrize("recipe", [lv.msgld, lv.asgld, lv.adamax_sgld, lv.asgld_full])
+def test_the_invariant_forms_compile_with_their_two_noises_and_their_freezing(recipe):
+    kernel = recipe(0.02, invariant=True, bias_factor=lv.schedules.polynomial(3.0))
+    eager, compiled = both(kernel, GAUSSIAN, warmup=100)
     assert compiled.compiled_from == 0
     torch.testing.assert_close(compiled.draws, eager.draws, rtol=1e-9, atol=1e-9)
 

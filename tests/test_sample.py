@@ -11,6 +11,7 @@ import torch
 import langevin as lv
 
 GAUSSIAN = lv.targets.gaussian([[1.0, 0.9], [0.9, 1.0]], gradient_noise=1.0)
+QUIET = lv.targets.gaussian([[1.0, 0.9], [0.9, 1.0]])
 START = torch.tensor([[0.5, -0.5], [1.0, 1.0], [-2.0, 0.0], [0.0, 0.3]], dtype=torch.float64)
 KERNEL = lv.msgld(0.02, bias_factor=1.0)
 
@@ -147,3 +148,42 @@ def test_progress_shows_the_sampler_and_its_steps(capsys):
     assert "msgld: 100%" in capsys.readouterr().err
     run(progress=False)
     assert capsys.readouterr().err == ""
+
+
+def test_cycles_explore_without_noise_and_keep_draws_of_the_sampling_phase_only():
+    schedule = lv.schedules.cyclical(0.02, cycle_length=20, exploration=0.4)
+    kept = {}
+    for seed in (0, 1):
+        run = lv.sample(lv.msgld(schedule), QUIET, START, num_steps=60, seed=seed, compile=False)
+        whole = lv.sample(
+            lv.msgld(lv.schedules.cyclical(0.02, cycle_length=20)), QUIET, START, num_steps=60, seed=seed, compile=False
+        )
+        kept[seed] = run.draws
+        assert run.draws.shape[1] == 3 * 12
+        assert whole.draws.shape[1] == 60
+        assert torch.equal(
+            run.step_size, torch.tensor([schedule(step) for step in range(60) if step % 20 >= 8], dtype=torch.float64)
+        )
+    # Without noise both seeds go the same way: from the end of the exploration on they differ.
+    path = START
+    state = lv.msgld(schedule).init(START)
+    for _ in range(8):
+        state, _ = lv.msgld(schedule).step(state, QUIET.evaluate(state.position).gradient, torch.zeros_like(path))
+    noise = {
+        seed: lv.noise.normal(seed, lv.noise.streams(lv.noise.Purpose.POSITION, range(len(START))), 8, 2, dtype=START.dtype)
+        for seed in (0, 1)
+    }
+    for seed in (0, 1):
+        first, _ = lv.msgld(schedule).step(state, QUIET.evaluate(state.position).gradient, noise[seed])
+        torch.testing.assert_close(kept[seed][:, 0], first.position)
+
+
+def test_cycles_thin_and_resume_on_disk(tmp_path):
+    kernel = lv.sghmc(lv.schedules.cyclical(0.02, cycle_length=300, exploration=0.5))
+    settings = {"num_steps": 1_000, "warmup": 100, "thin": 7, "compile": False}
+    memory = lv.sample(kernel, QUIET, START, **settings)
+    disk = lv.sample(kernel, QUIET, START, out=tmp_path / "run", **settings)
+    steps = [step for step in range(106, 1_000, 7) if step % 300 >= 150]
+    assert memory.draws.shape[1] == len(steps)
+    assert torch.equal(memory.draws, disk.draws)
+    assert torch.equal(lv.resume(tmp_path / "run", kernel, QUIET).draws, memory.draws)

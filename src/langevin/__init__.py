@@ -4,7 +4,20 @@ from langevin import diagnostics, drifts, gradients, kernels, noise, optim, prec
 from langevin.bank import CorruptDrawError, SampleBank
 from langevin.moments import Moments
 from langevin.sample import resume, sample
-from langevin.samplers import RECIPES, asgld, langevin, msgld, psgld, recipe, sghmc, sgld, sgrld
+from langevin.samplers import (
+    RECIPES,
+    adadelta_sgld,
+    adamax_sgld,
+    asgld,
+    asgld_full,
+    langevin,
+    msgld,
+    psgld,
+    recipe,
+    sghmc,
+    sgld,
+    sgrld,
+)
 from langevin.store import ChainStatus, Samples
 from langevin.store import open_samples as open  # noqa: F401 - not in __all__, see there
 from langevin.targets import Posterior, likelihoods, priors
@@ -20,7 +33,10 @@ __all__ = [
     "RECIPES",
     "SampleBank",
     "Samples",
+    "adadelta_sgld",
+    "adamax_sgld",
     "asgld",
+    "asgld_full",
     "diagnostics",
     "drifts",
     "gradients",

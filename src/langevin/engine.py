@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from langevin.gradients import Draws, GradientFn
-from langevin.kernels import Kernel, KernelState
+from langevin.kernels import Clock, Kernel, KernelState
 from langevin.noise import UPDATE_NOISES, normal, streams
+from langevin.schedules import explores
 
 __all__ = ["Block", "Engine", "Trace", "block_length", "compiled_block", "draw_block"]
 
@@ -35,7 +36,7 @@ class Block(NamedTuple):
 
     steps: range
     noise: Tensor  # (steps, chains, dim), or (steps, noises, chains, dim)
-    step_sizes: list[float]
+    clocks: list[Clock]
     drawn: Draws  # what is random in the gradient
 
 
@@ -54,13 +55,19 @@ def block_length(position: Tensor) -> int:
 
 
 def draw_block(kernel: Kernel, gradient_fn: GradientFn, like: Tensor, seed: int, chains: range, steps: range) -> Block:
-    """Draw everything random for a stretch of steps: one stream per chain and per noise of the kernel."""
+    """Draw everything random for a stretch of steps: one stream per chain and per noise of the kernel.
+
+    Steps of an exploration phase get no noise.
+    """
     noises = [
         normal(seed, streams(purpose, chains), steps, like.shape[-1], dtype=like.dtype, device=like.device)
         for purpose in UPDATE_NOISES[: kernel.num_noises]
     ]
     noise = noises[0] if kernel.num_noises == 1 else torch.stack(noises, 1)
-    return Block(steps, noise, [kernel.step_size(step) for step in steps], gradient_fn.draw(steps))  # type: ignore[operator]
+    silent = [index for index, step in enumerate(steps) if explores(kernel.step_size, step)]  # type: ignore[arg-type]
+    if silent:
+        noise[silent] = 0.0
+    return Block(steps, noise, [kernel.clock(step) for step in steps], gradient_fn.draw(steps))
 
 
 def run_eagerly(kernel: Kernel, gradient_fn: GradientFn, state: KernelState, block: Block, trace: Trace) -> KernelState:
@@ -91,9 +98,10 @@ def compiled_block(kernel: Kernel, gradient_fn: GradientFn) -> Scan:
     def block(carry: list[Tensor], scanned: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         def body(carry: list[Tensor], now: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
             position, *memory = carry
-            noise, step_size, started, *drawn = now
+            noise, *drawn = now
+            clock, drawn = Clock(*drawn[: len(Clock._fields)]), drawn[len(Clock._fields) :]  # type: ignore[arg-type]
             energy, gradient = gradient_fn.evaluate(position, tuple(drawn))
-            moved, memory_after = kernel.update(position, gradient, noise, tuple(memory), step_size, started)  # type: ignore[arg-type]
+            moved, memory_after = kernel.update(position, gradient, noise, tuple(memory), clock)
             norm = (gradient * gradient).sum(-1).sqrt()
             return [moved, *memory_after], [moved.clone(), energy, norm]
 
@@ -167,11 +175,8 @@ class Engine:
             """Fill the last, shorter block up: every block has the same shape, so there is one program."""
             return tensor if count == length else torch.cat([tensor, tensor[-1:].expand(length - count, *tensor.shape[1:])])
 
-        def numbers(values: list[float]) -> Tensor:
-            return torch.tensor(values, dtype=torch.float64, device=position.device)
-
-        started = [float(step > 0) for step in block.steps]
-        scanned = [block.noise, numbers(block.step_sizes), numbers(started), *block.drawn]
+        clocks = torch.tensor(block.clocks, dtype=torch.float64, device=position.device)
+        scanned = [block.noise, *clocks.T.contiguous(), *block.drawn]
         function = compiled_block(dataclasses.replace(self.kernel, step_size=1.0), self.gradient_fn)
         with torch.no_grad(), _threads_for(position), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the compiler's own, about parts of torch

@@ -44,7 +44,7 @@ def fingerprints(
     columns = () if data is None else (data,) if isinstance(data, Tensor) else tuple(data)
     return {
         "sampler": _words(kernel),
-        "step_sizes": [kernel.step_size(step) for step in _PROBES],  # type: ignore[operator]
+        "step_sizes": [value for step in _PROBES for value in kernel.clock(step)],
         "data": _digest(columns) if columns else None,
         "probe": position[:1].double().tolist(),
         "energy": _energy(gradient_fn, position[:1]),

@@ -28,7 +28,7 @@ from torch import Tensor
 from langevin import elementary
 from langevin.checks import needs
 from langevin.gradients import energy_gradient
-from langevin.kernels import Kernel
+from langevin.kernels import Clock, Kernel
 from langevin.noise import cpu as noise_cpu
 from langevin.targets.priors import Prior
 from langevin.threads import run_in_threads
@@ -106,6 +106,14 @@ class Symbol:
             raise NotImplementedError(f"a fused formula may take elements to the power -0.5 only, got {power}")
         return self.program.operate("{} / square_root({})", 1.0, self)
 
+    def abs(self) -> Symbol:
+        """Return the modulus, as `Tensor.abs` does."""
+        return self.program.operate("abs({})", self)
+
+    def maximum(self, other: Any) -> Symbol:
+        """Return the larger of two, as `Tensor.maximum` does: not a number if either is none."""
+        return self.program.operate("{0} if {0} > {1} or {0} != {0} else {1}", self, other)
+
     def exp(self) -> Symbol:
         """Return e to this power, as `Tensor.exp` does."""
         return self.program.operate("exponential({})", self)
@@ -137,14 +145,15 @@ def _numbers(value: Any) -> tuple[float, ...]:
 
 def _trace(kernel: Kernel, prior: Prior | None) -> tuple[Program, list[str], list[str]]:
     """Trace one step; return the program, the names of its settings, and the names of the new position and memory."""
-    program, names = Program(), ["step_size", "started", "num_data"]
-    step_size, started, num_data = (Symbol(program, name, is_element=False) for name in names)
+    program, names = Program(), [*Clock._fields, "num_data"]
+    *now, num_data = (Symbol(program, name, is_element=False) for name in names)
+    clock: Any = Clock(*now)  # type: ignore[arg-type]
     twin, twin_prior = (_symbolic(value, name, program, names) for value, name in ((kernel, "kernel"), (prior, "prior")))
     position, gradient, *memory = (Symbol(program, name, is_element=True) for name in ("position", "gradient", *kernel.memory))
     noises = [Symbol(program, f"noise{k}", is_element=True) for k in range(kernel.num_noises)]
     gradient = energy_gradient(gradient, position, num_data, twin_prior)
     noise = noises[0] if kernel.num_noises == 1 else noises
-    moved, new_memory = twin.update(position, gradient, noise, tuple(memory), step_size, started)
+    moved, new_memory = twin.update(position, gradient, noise, tuple(memory), clock)
     return program, names, [symbol.name for symbol in (moved, *new_memory)]
 
 
@@ -196,11 +205,9 @@ class Fused:
     loop: Callable[..., None]
     numbers: tuple[float, ...]  # the settings of the kernel and of the prior
 
-    def __call__(
-        self, table: NDArray[np.int64], *, num_data: float, step_size: float, started: float, seed: int, step: int
-    ) -> None:
+    def __call__(self, table: NDArray[np.int64], *, num_data: float, clock: Clock, seed: int, step: int) -> None:
         """Update, in place, every tensor of the table; see `table_row`."""
-        scalars = np.array(self.scalars(step_size, started, num_data, *self.numbers), dtype=np.float64)
+        scalars = np.array(self.scalars(*clock, num_data, *self.numbers), dtype=np.float64)
         key = np.uint64(seed)
         run_in_threads(lambda begin, end: self.loop(table, scalars, key, step, begin, end), int(table[:, 0].sum()), GRAIN)
 
@@ -224,7 +231,7 @@ def fuse(kernel: Kernel, prior: Prior | None, dtype: torch.dtype) -> Fused:
     Example:
         >>> import langevin as lv
         >>> print(fuse(lv.sgld(1.0), None, torch.float32).source[:60])
-        def scalars(step_size, started, num_data, kernel_temperature
+        def scalars(step_size, started, annealing, adapting, num_dat
     """
     if not kernel.is_elementwise:
         raise needs("fuse", "kernel", "an elementwise kernel", kernel.name)

@@ -22,7 +22,7 @@ from langevin.gradients import control_variate as control_variate_gradient
 from langevin.kernels import Kernel, KernelState
 from langevin.moments import add_moments, no_moments
 from langevin.noise import UPDATE_NOISES
-from langevin.schedules import AUTO
+from langevin.schedules import AUTO, explores
 from langevin.store import Checkpoint, DiskStore, MemoryStore, Samples, make_samples, read_manifest
 from langevin.targets import Posterior, Target
 from langevin.tuning import find_step_size
@@ -91,7 +91,11 @@ def sample(
     position = _check_arguments(kernel, target, init, num_steps, warmup, thin, data, batch_size, keep, compile)
     if isinstance(target, Posterior) and data is not None:
         target.check_data(check_data(data))
-    plan = _Plan(num_steps, warmup, thin, seed, range(first_chain, first_chain + len(position)), keep)
+    kernel = kernel.for_run(warmup)
+    chains = range(first_chain, first_chain + len(position))
+    plan = _Plan(num_steps, warmup, thin, seed, chains, keep, kernel.step_size)  # type: ignore[arg-type]
+    if keep != "moments" and plan.num_draws == 0:
+        raise needs("sample", "num_steps", "a step that is kept: after the warm-up, in no exploration phase", num_steps)
     gradient_fn = _gradient(target, data, batch_size, control_variate, plan, position)
     _check_evaluation(gradient_fn, position)
     # The noise of minibatches cancels over an epoch; that of an artificial gradient noise does not.
@@ -148,7 +152,9 @@ def resume(
     if (keep is not None) != (manifest["keep"] == "function"):
         raise needs("resume", "keep", f"what the run had, {manifest['keep']!r}", keep)
     chains = range(manifest["first_chain"], manifest["first_chain"] + manifest["num_chains"])
-    plan = _Plan(manifest["num_steps"], manifest["warmup"], manifest["thin"], manifest["seed"], chains, keep or manifest["keep"])
+    kernel = kernel.for_run(manifest["warmup"])
+    lengths = manifest["num_steps"], manifest["warmup"], manifest["thin"]
+    plan = _Plan(*lengths, manifest["seed"], chains, keep or manifest["keep"], kernel.step_size)  # type: ignore[arg-type]
     position = checkpoint.tensors["position"]
     if kernel.step_size == AUTO and manifest["tuned"] is not None:
         kernel = dataclasses.replace(kernel, step_size=manifest["tuned"])
@@ -178,16 +184,20 @@ class _Plan:
     seed: int
     chains: range
     keep: Keep
+    step_size: Callable[[int], float]
 
     @property
     def num_draws(self) -> int:
-        return 0 if self.keep == "moments" else (self.num_steps - self.warmup) // self.thin
+        return 0 if self.keep == "moments" else len(self.chosen(range(self.num_steps)))
 
-    def chosen(self, steps: range) -> range:
-        """Return the places within a stretch of steps whose positions are kept: steps warmup - 1 + k thin, k = 1, 2, ..."""
+    def chosen(self, steps: range) -> list[int]:
+        """Return the places within a stretch of steps whose positions are kept.
+
+        These are the steps warmup - 1 + k thin, k = 1, 2, ..., but for those of an exploration phase.
+        """
         since = max(steps.start, self.warmup) - self.warmup + 1
         first = self.warmup - 1 + -(-since // self.thin) * self.thin
-        return range(first - steps.start, len(steps), self.thin)
+        return [place for place in range(first - steps.start, len(steps), self.thin) if not explores(self.step_size, steps[place])]
 
     def kept(self, positions: Tensor) -> Tensor:
         """Turn positions (draw, chain, dim) into what is stored, (chain, draw, ...)."""
@@ -281,7 +291,9 @@ def _record(
     places = plan.chosen(steps)
     if not places or block is None:
         return 0
-    rows = slice(places.start, len(steps), plan.thin)
+    # A slice takes a view, where no exploration phase cuts the places up.
+    is_regular = len(places) == len(range(places[0], len(steps), plan.thin))
+    rows = slice(places[0], len(steps), plan.thin) if is_regular else places
     positions = trace.positions[rows]
     if moments:
         add_moments(moments, positions)
@@ -290,7 +302,7 @@ def _record(
         "draws": plan.kept(positions),
         "energy": trace.energies[rows].T,
         "gradient_norm": trace.gradient_norms[rows].T,
-        "step_size": torch.tensor(block.step_sizes[rows], dtype=torch.float64),
+        "step_size": torch.tensor([block.clocks[place].step_size for place in places], dtype=torch.float64),
     }
     if stopped:
         # A stopped chain has no draws from its bad step on.

@@ -8,14 +8,32 @@ from typing import Literal
 from torch import Tensor
 
 from langevin.checks import needs
-from langevin.drifts import Adam, Drift, Momentum, NoDrift
-from langevin.kernels import Hamiltonian, InvariantMomentum, Kernel, Langevin, Recipe
+from langevin.drifts import Adadelta, Adam, AdaMax, AdamFull, Drift, Momentum, NoDrift, ScaledAverage
+from langevin.kernels import Hamiltonian, Invariant, Kernel, Langevin, Recipe
 from langevin.preconditioners import RMS, Fisher, Identity, Preconditioner
 
-__all__ = ["RECIPES", "StepSize", "asgld", "langevin", "msgld", "psgld", "recipe", "sghmc", "sgld", "sgrld"]
+__all__ = [
+    "RECIPES",
+    "BiasFactor",
+    "StepSize",
+    "adadelta_sgld",
+    "adamax_sgld",
+    "asgld",
+    "asgld_full",
+    "langevin",
+    "msgld",
+    "psgld",
+    "recipe",
+    "sghmc",
+    "sgld",
+    "sgrld",
+]
 
 StepSize = float | Callable[[int], float] | Literal["auto"]
 """A number, a schedule, or "auto": found by `sample` in a short warm-up, see `langevin.tuning`."""
+
+BiasFactor = float | Callable[[int], float]
+"""A number, or a schedule: a bias factor that is annealed to zero restores the target."""
 
 
 def sgld(step_size: StepSize, *, temperature: float = 1.0) -> Langevin:
@@ -110,17 +128,17 @@ def sgrld(
 
 
 def msgld(
-    step_size: StepSize, *, bias_factor: float = 1.0, beta: float = 0.9, invariant: bool = False, temperature: float = 1.0
-) -> Langevin | InvariantMomentum:
+    step_size: StepSize, *, bias_factor: BiasFactor = 1.0, beta: float = 0.9, invariant: bool = False, temperature: float = 1.0
+) -> Langevin | Invariant:
     """Momentum SGLD, exactly as published (Algorithm 1), or in the form that keeps the posterior invariant.
 
     ``theta' = theta - eps (g + a m) + sqrt(2 eps tau) eta``, then ``m' = beta m + (1 - beta) g``
 
     Args:
         step_size: epsilon on U; a number or a schedule.
-        bias_factor: a.
+        bias_factor: a; a number, or a schedule along which it is annealed.
         beta: beta_1.
-        invariant: give the momentum the noise that makes exp(-U / tau) invariant (`kernels.InvariantMomentum`); needs a > 0.
+        invariant: give the momentum the noise that makes exp(-U / tau) invariant (`kernels.Invariant` has its formula).
         temperature: tau.
 
     Differs from: what Theorem 3.1 says of it. With a constant bias factor the law for small steps has temperature
@@ -133,40 +151,160 @@ def msgld(
         >>> msgld(step_size=0.01, bias_factor=1.0, invariant=True).effective_temperature
         1.0
     """
-    if not isinstance(invariant, bool):
-        raise needs("msgld", "invariant", "True or False", invariant, TypeError)
-    if invariant:
-        return InvariantMomentum("msgld", step_size, temperature, bias_factor, beta)
-    return Langevin("msgld", step_size, temperature, drift=Momentum(bias_factor, beta))
+    factor, annealing = _annealed(bias_factor)
+    return _adaptive("msgld", step_size, temperature, Momentum(factor, beta), annealing, invariant)
 
 
 def asgld(
     step_size: StepSize,
     *,
-    bias_factor: float = 1.0,
+    bias_factor: BiasFactor = 1.0,
     betas: tuple[float, float] = (0.9, 0.999),
     eps_root: float = 1e-5,
+    invariant: bool = False,
+    adapt_steps: int | None = None,
     temperature: float = 1.0,
-) -> Langevin:
-    """Adam SGLD, exactly as published (Algorithm 2).
+) -> Langevin | Invariant:
+    """Adam SGLD, exactly as published (Algorithm 2), or in the form that keeps the posterior invariant.
 
     ``theta' = theta - eps (g + a m / sqrt(V + lambda)) + sqrt(2 eps tau) eta``, then
     ``m' = beta_1 m + (1 - beta_1) g`` and ``V' = beta_2 V + (1 - beta_2) g**2``
 
     Args:
         step_size: epsilon on U; a number or a schedule.
-        bias_factor: a.
+        bias_factor: a; a number, or a schedule along which it is annealed.
         betas: (beta_1, beta_2), with beta_1**2 < beta_2 (Theorem 3.2).
         eps_root: lambda, inside the root.
+        invariant: give the momentum the noise that makes exp(-U / tau) invariant once V is frozen (`kernels.Invariant`).
+        adapt_steps: steps after which V is frozen, when invariant; None takes the warm-up of `sample`.
         temperature: tau.
 
-    Differs from: what Theorem 3.2 says of it; the law is colder than the target, see `describe()`.
+    Differs from: what Theorem 3.2 says of it; the law is colder than the target, see `describe()`. The invariant form is not.
 
     Example:
         >>> asgld(step_size=0.01).memory
         ('average', 'square_average')
+        >>> asgld(step_size=0.01, invariant=True).memory
+        ('velocity', 'last_noise', 'square_average')
     """
-    return Langevin("asgld", step_size, temperature, drift=Adam(bias_factor, betas, eps_root))
+    factor, annealing = _annealed(bias_factor)
+    return _adaptive("asgld", step_size, temperature, Adam(factor, betas, eps_root), annealing, invariant, adapt_steps)
+
+
+def asgld_full(
+    step_size: StepSize,
+    *,
+    bias_factor: BiasFactor = 1.0,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps_root: float = 1e-5,
+    invariant: bool = False,
+    adapt_steps: int | None = None,
+    temperature: float = 1.0,
+) -> Langevin | Invariant:
+    """Adam SGLD with the matrix V of equation (3), for up to a few hundred dimensions; see `drifts.AdamFull`.
+
+    ``theta' = theta - eps (g + a (V + lambda I)^(-1/2) m) + sqrt(2 eps tau) eta``, then
+    ``m' = beta_1 m + (1 - beta_1) g`` and ``V' = beta_2 V + (1 - beta_2) g g^T`` (Algorithm 2 before its approximation)
+
+    Args:
+        step_size: epsilon on U; a number or a schedule.
+        bias_factor: a; a number, or a schedule along which it is annealed.
+        betas: (beta_1, beta_2), with beta_1**2 < beta_2.
+        eps_root: lambda, added to the eigenvalues of V.
+        invariant: as in `asgld`.
+        adapt_steps: as in `asgld`.
+        temperature: tau.
+
+    Differs from: `asgld` in cost, O(dim^3) a step.
+
+    Example:
+        >>> asgld_full(step_size=0.01).is_elementwise
+        False
+    """
+    factor, annealing = _annealed(bias_factor)
+    return _adaptive("asgld_full", step_size, temperature, AdamFull(factor, betas, eps_root), annealing, invariant, adapt_steps)
+
+
+def adamax_sgld(
+    step_size: StepSize,
+    *,
+    bias_factor: BiasFactor = 1.0,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    invariant: bool = False,
+    adapt_steps: int | None = None,
+    temperature: float = 1.0,
+) -> Langevin | Invariant:
+    """AdaMax SGLD, which section 3.3 names: the bias is scaled by the largest recent gradient.
+
+    ``theta' = theta - step_size (g + a m / (u + eps)) + sqrt(2 step_size tau) eta``, then
+    ``m' = beta_1 m + (1 - beta_1) g`` and ``u' = max(beta_2 u, |g|)``
+
+    Args:
+        step_size: epsilon on U; a number or a schedule.
+        bias_factor: a; a number, or a schedule along which it is annealed.
+        betas: (beta_1, beta_2), with beta_1 < beta_2.
+        eps: lambda.
+        invariant: as in `asgld`, with u frozen.
+        adapt_steps: as in `asgld`.
+        temperature: tau.
+
+    Example:
+        >>> adamax_sgld(step_size=0.01).memory
+        ('average', 'largest')
+    """
+    factor, annealing = _annealed(bias_factor)
+    return _adaptive("adamax_sgld", step_size, temperature, AdaMax(factor, betas, eps), annealing, invariant, adapt_steps)
+
+
+def adadelta_sgld(
+    step_size: StepSize, *, bias_factor: BiasFactor = 1.0, beta: float = 0.9, eps_root: float = 1e-6, temperature: float = 1.0
+) -> Langevin:
+    """Adadelta SGLD, which section 3.3 names: the bias is a gradient scaled to the size of the biases before it.
+
+    ``theta' = theta - eps (g + a A) + sqrt(2 eps tau) eta``, then ``V' = beta V + (1 - beta) g**2``,
+    ``A' = sqrt(D + lambda) / sqrt(V' + lambda) g`` and ``D' = beta D + (1 - beta) A'**2``
+
+    Args:
+        step_size: epsilon on U; a number or a schedule.
+        bias_factor: a; a number, or a schedule along which it is annealed.
+        beta: Zeiler's rho.
+        eps_root: lambda, inside the roots.
+        temperature: tau.
+
+    Differs from: the others of the family, for it has no average of gradients and so no invariant form. Its law is colder than the
+    target by direction.
+
+    Example:
+        >>> adadelta_sgld(step_size=0.01).memory
+        ('bias', 'square_average', 'bias_square')
+    """
+    factor, annealing = _annealed(bias_factor)
+    return Langevin("adadelta_sgld", step_size, temperature, Adadelta(factor, beta, eps_root), annealing=annealing)
+
+
+def _annealed(bias_factor: BiasFactor) -> tuple[float, Callable[[int], float] | float]:
+    """Split a bias factor into its constant part and its schedule."""
+    return (1.0, bias_factor) if callable(bias_factor) else (bias_factor, 1.0)
+
+
+def _adaptive(
+    name: str,
+    step_size: StepSize,
+    temperature: float,
+    drift: ScaledAverage,
+    annealing: Callable[[int], float] | float,
+    invariant: bool,
+    adapt_steps: int | None = None,
+) -> Langevin | Invariant:
+    """Put a bias into its published or its invariant kernel."""
+    if not isinstance(invariant, bool):
+        raise needs(name, "invariant", "True or False", invariant, TypeError)
+    if invariant:
+        return Invariant(name, step_size, temperature, drift, annealing, adapt_steps)
+    if adapt_steps is not None:
+        raise needs(name, "adapt_steps", "invariant=True: the published form never stops adapting", adapt_steps)
+    return Langevin(name, step_size, temperature, drift, annealing=annealing)
 
 
 def langevin(
@@ -174,9 +312,10 @@ def langevin(
     *,
     drift: Drift | None = None,
     preconditioner: Preconditioner | None = None,
+    annealing: Callable[[int], float] | float = 1.0,
     temperature: float = 1.0,
 ) -> Langevin:
-    """Put any drift and any preconditioner together (section 3.3: "can be used together").
+    """Put any drift and any preconditioner together (section 3.3: "can be used together"); `annealing` multiplies the bias.
 
     Example:
         >>> from langevin.drifts import Momentum
@@ -184,7 +323,7 @@ def langevin(
         >>> langevin(step_size=0.01, drift=Momentum(), preconditioner=RMS()).memory
         ('average', 'metric_average')
     """
-    return Langevin("langevin", step_size, temperature, drift or NoDrift(), preconditioner or Identity())
+    return Langevin("langevin", step_size, temperature, drift or NoDrift(), preconditioner or Identity(), annealing)
 
 
 def recipe(
@@ -214,5 +353,8 @@ RECIPES: dict[str, Callable[..., Kernel]] = {
     "sgrld": sgrld,
     "msgld": msgld,
     "asgld": asgld,
+    "asgld_full": asgld_full,
+    "adamax_sgld": adamax_sgld,
+    "adadelta_sgld": adadelta_sgld,
 }
 """Every named sampler; the contract tests run over this table, so a new one is tested by being listed."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from langevin.checks import check_integer, check_number, needs
 
-__all__ = ["AUTO", "Schedule", "as_schedule", "constant", "cyclical", "polynomial", "step_decay"]
+__all__ = ["AUTO", "Schedule", "as_schedule", "constant", "cyclical", "explores", "polynomial", "step_decay"]
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,8 @@ class Schedule:
 
     text: str
     value: Callable[[int], float]
+    explores: Callable[[int], bool] = lambda step: False
+    """Whether a step belongs to an exploration phase: `sample` then adds no noise and keeps no draws."""
 
     def __call__(self, step: int) -> float:
         """Return the value at `step`."""
@@ -77,7 +79,7 @@ def polynomial(initial: float, *, power: float = 0.55, offset: float = 1.0) -> S
     return Schedule(f"{initial:g} * (1 + step/{offset:g})^-{power:g}", lambda step: initial * (1 + step / offset) ** -power)
 
 
-def cyclical(initial: float, *, cycle_length: int, floor: float = 0.0) -> Schedule:
+def cyclical(initial: float, *, cycle_length: int, floor: float = 0.0, exploration: float = 0.0) -> Schedule:
     """Make the cosine cycles of Zhang et al. (2020): large steps find modes, small ones describe them.
 
     ``initial * max(floor, (cos(pi * (step % cycle_length) / cycle_length) + 1) / 2)``
@@ -86,19 +88,33 @@ def cyclical(initial: float, *, cycle_length: int, floor: float = 0.0) -> Schedu
         initial: the step size at the start of each cycle.
         cycle_length: steps in a cycle.
         floor: the smallest share of `initial` used, in [0, 1); with 0 the last step of a cycle is tiny, never zero.
+        exploration: the first share of each cycle, in [0, 1), in which `sample` adds no noise and keeps no draws: the chain goes
+            downhill to a mode (the exploration stage of Zhang et al.); the rest of the cycle samples it.
 
     Example:
         >>> cyclical(0.1, cycle_length=10)(15)
         0.05
+        >>> [cyclical(0.1, cycle_length=4, exploration=0.5).explores(step) for step in range(6)]
+        [True, True, False, False, True, True]
     """
     initial = check_number("cyclical", "initial", initial, "> 0", lambda v: v > 0)
     cycle_length = check_integer("cyclical", "cycle_length", cycle_length, 1)
     floor = check_number("cyclical", "floor", floor, "0 <= floor < 1", lambda v: 0 <= v < 1)
+    exploration = check_number("cyclical", "exploration", exploration, "0 <= exploration < 1", lambda v: 0 <= v < 1)
+    if exploration * cycle_length > cycle_length - 1:
+        raise needs("cyclical", "exploration", f"one of {cycle_length} steps of a cycle left to sample", exploration)
 
     def value(step: int) -> float:
         return initial * max(floor, (math.cos(math.pi * (step % cycle_length) / cycle_length) + 1) / 2)
 
-    return Schedule(f"{initial:g} * cosine cycle of {cycle_length} steps, floor {floor:g}", value)
+    text = f"{initial:g} * cosine cycle of {cycle_length} steps, floor {floor:g}"
+    phases = f", the first {exploration:g} of each exploring without noise" if exploration else ""
+    return Schedule(text + phases, value, lambda step: step % cycle_length < exploration * cycle_length)
+
+
+def explores(schedule: Callable[[int], float], step: int) -> bool:
+    """Say whether a step belongs to an exploration phase; functions that are no `Schedule` have none."""
+    return isinstance(schedule, Schedule) and schedule.explores(step)
 
 
 def _unset(step: int) -> float:

@@ -13,8 +13,13 @@ TARGET = lv.targets.gaussian([[1.0, 0.5, 0.0], [0.5, 1.0, 0.0], [0.0, 0.0, 2.0]]
 EXTRA = {"sgrld": {"metric": TARGET.metric}}  # what a recipe needs beyond its step size
 
 
+VARIANTS = [f"{name}, invariant" for name in ("msgld", "asgld", "asgld_full", "adamax_sgld")]
+
+
 def build(name, step_size=0.01, **settings):
-    return lv.RECIPES[name](step_size, **EXTRA.get(name, {}), **settings)
+    recipe, _, form = name.partition(", ")
+    extra = {"invariant": True} if form else EXTRA.get(name, {})
+    return lv.RECIPES[recipe](step_size, **extra, **settings)
 
 
 def noises(kernel, shape, step=0, dtype=torch.float64):
@@ -27,7 +32,7 @@ def gradient(position):
     return TARGET.evaluate(position).gradient
 
 
-@pytest.fixture(params=sorted(lv.RECIPES))
+@pytest.fixture(params=[*sorted(lv.RECIPES), *VARIANTS])
 def name(request):
     return request.param
 
@@ -44,7 +49,9 @@ def test_shapes_with_zero_to_two_chain_axes(name, shape):
     kernel = build(name)
     state, info = run(kernel, torch.ones(shape, dtype=torch.float64))
     assert state.position.shape == shape
-    assert [tensor.shape for tensor in state.memory] == [torch.Size(shape)] * len(kernel.memory)
+    assert [tensor.shape for tensor in state.memory] == [tensor.shape for tensor in kernel.start(torch.ones(shape))]
+    if kernel.is_elementwise:
+        assert {tensor.shape for tensor in state.memory} <= {torch.Size(shape)}
     assert (state.step, info.step_size, info.gradient.shape) == (5, 0.01, torch.Size(shape))
     assert torch.isfinite(state.position).all()
 
@@ -91,8 +98,8 @@ def test_temperature_zero_ignores_the_noise_and_goes_downhill(name):
 
 def test_a_zero_gradient_leaves_only_noise_of_the_stated_size(name):
     """sqrt(2 eps tau) per step for a metric of one; SGHMC gives its velocity sqrt(2 eps tau (1 - beta))."""
-    if name in ("psgld", "sgrld"):
-        pytest.skip("the metric scales the noise; their exact laws are tested in law/")
+    if name in ("psgld", "sgrld", *VARIANTS):
+        pytest.skip("the metric, or a second noise, scales the noise; their exact laws are tested in law/")
     kernel = build(name, temperature=0.3)
     state = kernel.init(torch.zeros(2, 3, dtype=torch.float64))
     noise = noises(kernel, (2, 3))
@@ -111,7 +118,7 @@ def test_describe_prints_the_sde_the_target_and_the_law(name, capsys):
     kernel = build(name, temperature=0.25)
     kernel.describe()
     printed = capsys.readouterr().out
-    assert printed.startswith(f"{name}: d theta = ")
+    assert printed.startswith(f"{name.split(',')[0]}: d theta = ")
     assert "target: exp(-U / 0.25)" in printed
     assert "effective temperature" in printed
     assert "step size eps = 0.01" in printed
@@ -128,12 +135,12 @@ def test_a_gradient_or_noise_of_another_shape_is_refused(name):
     state = kernel.init(torch.ones(2, 3))
     with pytest.raises(ValueError, match=r"gradient=.*\(2, 3\).*got \(3,\)"):
         kernel.step(state, torch.ones(3), noises(kernel, (2, 3)))
-    with pytest.raises(ValueError, match=r"noise=.*\(2, 3\).*got \(3,\)"):
+    with pytest.raises(ValueError, match=r"noise=.*2, 3\).*got \(3,\)"):
         kernel.step(state, torch.ones(2, 3), torch.ones(3))
 
 
 def test_the_docstring_has_the_equation_an_example_and_the_section(name):
-    text = inspect.getdoc(lv.RECIPES[name])
+    text = inspect.getdoc(lv.RECIPES[name.split(",")[0]])
     assert "theta'" in text
     assert "Example:" in text
     assert "section" in text or "Algorithm" in text

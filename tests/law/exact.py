@@ -39,21 +39,28 @@ def momentum_covariance(precision, *, eps, a, beta, tau=1.0, s=0.0, scale=None):
     return stationary(transition, noise)[:d, :d]
 
 
-def invariant_covariance(precision, *, eps, a, beta, tau=1.0, s=0.0, noise_factor=1.0):
-    """m' = beta m + (1 - beta) (g + sqrt(2 tau / (a eps)) xi), theta' = theta - eps (g + a m') + sqrt(2 eps tau) eta.
+def invariant_covariance(precision, *, eps, a, beta, tau=1.0, s=0.0, scale=None, noise_factor=1.0, published_order=False):
+    """B A O A with two velocities, written as its four stages; theta is read where the gradient is taken.
 
-    g = P theta + s e; `noise_factor` multiplies xi.
+    v is the velocity that lasts, e the one of the last step (its noise eta). B: v -= h C^(1/2) g and e -= sqrt(2 eps) g; A: theta
+    moves half way by both; O: v' = beta v + sqrt(tau (1 - beta^2)) xi and e' = sqrt(tau) eta; A again. C is the identity for MSGLD
+    and diag(1 / sqrt(V + lambda)) for ASGLD. `noise_factor` multiplies xi; the published order moves theta by the velocity before
+    it is kicked by g.
     """
     d = len(precision)
-    eye = np.eye(d)
-    momentum = np.hstack([(1 - beta) * precision, beta * eye])  # m' as a function of (theta, m)
-    transition = np.vstack([np.hstack([eye - eps * precision, 0 * eye]) - eps * a * momentum, momentum])
-    own = noise_factor * (1 - beta) * np.sqrt(2 * tau / (a * eps)) * eye
-    from_gradient = np.vstack([-eps * s * (1 + a * (1 - beta)) * eye, (1 - beta) * s * eye])
-    from_own = np.vstack([-eps * a * own, own])
-    noise = from_gradient @ from_gradient.T + from_own @ from_own.T
-    noise[:d, :d] += 2 * eps * tau * eye
-    return stationary(transition, noise)[:d, :d]
+    root = np.eye(d) if scale is None else np.sqrt(scale)
+    inputs = np.eye(6 * d).reshape(6, d, 6 * d)  # theta, v, e, g, xi, eta as functions of themselves
+    theta, v, e, g, xi, eta = inputs
+    h, k = np.sqrt(2 * a * eps * (1 - beta) / (1 + beta)) * root, np.sqrt(2 * eps)
+    before = v
+    v, e = v - h @ g, e - k * g
+    theta = theta + 0.5 * (h @ (before if published_order else v) + k * e)
+    v, e = beta * v + noise_factor * np.sqrt(tau * (1 - beta**2)) * xi, np.sqrt(tau) * eta
+    theta = theta + 0.5 * (h @ (before if published_order else v) + k * e)
+    rows = np.vstack([theta, v, e])
+    state, gradient, noises = rows[:, : 3 * d], rows[:, 3 * d : 4 * d], rows[:, 4 * d :]
+    transition = state + gradient @ np.hstack([precision, np.zeros((d, 2 * d))])
+    return stationary(transition, noises @ noises.T + s**2 * gradient @ gradient.T)[:d, :d]
 
 
 def hamiltonian_covariance(precision, *, eps, beta, tau=1.0, s=0.0):

@@ -34,6 +34,16 @@ CASES = {
         oracle.asgld,
         {"a": A, "beta_1": 0.8, "beta_2": 0.95, "lam": 1e-3},
     ),
+    "adamax_sgld": (
+        lv.adamax_sgld(EPS, temperature=TAU, bias_factor=A, betas=(0.8, 0.95), eps=1e-3),
+        oracle.adamax,
+        {"a": A, "beta_1": 0.8, "beta_2": 0.95, "lam": 1e-3},
+    ),
+    "adadelta_sgld": (
+        lv.adadelta_sgld(EPS, temperature=TAU, bias_factor=A, beta=0.8, eps_root=1e-3),
+        oracle.adadelta,
+        {"a": A, "rho": 0.8, "lam": 1e-3},
+    ),
     "psgld": (lv.psgld(EPS, temperature=TAU, beta=0.8, eps=1e-2), oracle.psgld, {"beta": 0.8, "lam": 1e-2}),
     "psgld of the mean gradient": (
         lv.psgld(EPS, temperature=TAU, beta=0.8, eps=1e-2, num_data=50),
@@ -65,12 +75,26 @@ def test_ten_steps_equal_the_plain_loop(case):
         torch.testing.assert_close(state.position[0], torch.tensor(expected[step], dtype=torch.float64), rtol=1e-11, atol=1e-11)
 
 
-def test_ten_steps_of_the_invariant_form_equal_the_plain_loop():
-    kernel = lv.msgld(EPS, temperature=TAU, bias_factor=A, beta=0.8, invariant=True)
+ADAM_LIKE = {"bias_factor": A, "betas": (0.8, 0.95), "invariant": True, "adapt_steps": 6}
+ADAM_LIKE_LOOP = {"a": A, "beta_1": 0.8, "beta_2": 0.95, "lam": 1e-3, "adapt_steps": 6}
+INVARIANT = {
+    "msgld": (
+        lv.msgld(EPS, temperature=TAU, bias_factor=A, beta=0.8, invariant=True),
+        oracle.msgld_invariant,
+        {"a": A, "beta": 0.8},
+    ),
+    "asgld": (lv.asgld(EPS, temperature=TAU, eps_root=1e-3, **ADAM_LIKE), oracle.asgld_invariant, ADAM_LIKE_LOOP),
+    "adamax_sgld": (lv.adamax_sgld(EPS, temperature=TAU, eps=1e-3, **ADAM_LIKE), oracle.adamax_invariant, ADAM_LIKE_LOOP),
+}
+
+
+@pytest.mark.parametrize("case", INVARIANT)
+def test_ten_steps_of_the_invariant_form_equal_the_plain_loop(case):
+    kernel, loop, settings = INVARIANT[case]
     target = lv.targets.energy(energy)
     state = kernel.init(torch.tensor([START], dtype=torch.float64))
     noises = lv.noise.normal(4, range(2), range(10), 3, dtype=torch.float64)  # (step, noise, element)
-    expected = oracle.msgld_invariant(START, gradient, noises.tolist(), eps=EPS, tau=TAU, a=A, beta=0.8)
+    expected = loop(START, gradient, noises.tolist(), eps=EPS, tau=TAU, **settings)
     for step in range(10):
         state, _ = kernel.step(state, target.evaluate(state.position).gradient, noises[step][:, None])
         torch.testing.assert_close(state.position[0], torch.tensor(expected[step], dtype=torch.float64), rtol=1e-11, atol=1e-11)

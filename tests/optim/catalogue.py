@@ -16,14 +16,22 @@ OPTIMIZERS = {
     "MSGLD": (lv.optim.MSGLD, {"bias_factor": 2.0, "beta": 0.8}),
     "MSGLD, invariant": (lv.optim.MSGLD, {"bias_factor": 2.0, "beta": 0.8, "invariant": True}),
     "ASGLD": (lv.optim.ASGLD, {"bias_factor": 2.0, "betas": (0.8, 0.95)}),
+    "ASGLD, invariant": (lv.optim.ASGLD, {"bias_factor": 2.0, "betas": (0.8, 0.95), "invariant": True, "adapt_steps": 5}),
+    "AdaMaxSGLD": (lv.optim.AdaMaxSGLD, {"bias_factor": 2.0, "betas": (0.8, 0.95)}),
+    "AdaMaxSGLD, invariant": (lv.optim.AdaMaxSGLD, {"bias_factor": 2.0, "betas": (0.8, 0.95), "invariant": True, "adapt_steps": 5}),
+    "AdadeltaSGLD": (lv.optim.AdadeltaSGLD, {"bias_factor": 2.0, "beta": 0.8}),
 }
 MEMORY = {
     "SGLD": set(),
     "PSGLD": {"metric_average"},
     "SGHMC": {"velocity"},
     "MSGLD": {"average"},
-    "MSGLD, invariant": {"average"},
+    "MSGLD, invariant": {"velocity", "last_noise"},
     "ASGLD": {"average", "square_average"},
+    "ASGLD, invariant": {"velocity", "last_noise", "square_average"},
+    "AdaMaxSGLD": {"average", "largest"},
+    "AdaMaxSGLD, invariant": {"velocity", "last_noise", "largest"},
+    "AdadeltaSGLD": {"bias", "square_average", "bias_square"},
 }
 GAUSSIAN = lv.priors.gaussian(std=0.7)
 NUM_DATA = 50
@@ -89,11 +97,18 @@ BAD = {
     "huge seed": (lambda: lv.optim.SGLD(one(), lr=0.1, num_data=10, seed=2**64), ValueError, r"seed="),
     "beta": (lambda: lv.optim.MSGLD(one(), lr=0.1, num_data=10, beta=1.0), ValueError, r"beta=.*1\.0"),
     "betas": (lambda: lv.optim.ASGLD(one(), lr=0.1, num_data=10, betas=(0.9, 0.8)), ValueError, r"beta_1\*\*2 < beta_2"),
-    "no bias, invariant": (
-        lambda: lv.optim.MSGLD(one(), lr=0.1, num_data=10, bias_factor=0.0, invariant=True),
+    "adapt_steps of zero": (
+        lambda: lv.optim.ASGLD(one(), lr=0.1, num_data=10, invariant=True, adapt_steps=0),
         ValueError,
-        r"bias_factor=.*> 0 when invariant.*0\.0",
+        r"adapt_steps=.*0",
     ),
+    "adapt_steps without invariant": (
+        lambda: lv.optim.ASGLD(one(), lr=0.1, num_data=10, adapt_steps=100),
+        ValueError,
+        r"adapt_steps=.*invariant=True.*100",
+    ),
+    "invariant as text": (lambda: lv.optim.MSGLD(one(), lr=0.1, num_data=10, invariant="yes"), TypeError, r"invariant=.*'yes'"),
+    "betas of AdaMax": (lambda: lv.optim.AdaMaxSGLD(one(), lr=0.1, num_data=10, betas=(0.9, 0.9)), ValueError, r"beta_1 < beta_2"),
     "bias factor": (lambda: lv.optim.MSGLD(one(), lr=0.1, num_data=10, bias_factor=-1.0), ValueError, r"bias_factor=.*-1"),
     "complex parameters": (
         lambda: lv.optim.SGLD([nn.Parameter(torch.ones(2, dtype=torch.complex64))], lr=0.1, num_data=10),

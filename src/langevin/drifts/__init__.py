@@ -1,9 +1,10 @@
-"""Adaptive biases ``a A_t`` of equation (1), one file each."""
+"""Adaptive biases ``a A_t`` of equation (1)."""
 
-from langevin.drifts.adam import Adam
-from langevin.drifts.base import Drift, Memory
+from langevin.drifts.adadelta import Adadelta
+from langevin.drifts.adam import Adam, AdaMax, AdamFull
+from langevin.drifts.base import Drift, Memory, ScaledAverage
 from langevin.drifts.momentum import Momentum
 from langevin.drifts.none import NoDrift
 from langevin.drifts.total import Total
 
-__all__ = ["Adam", "Drift", "Memory", "Momentum", "NoDrift", "Total"]
+__all__ = ["AdaMax", "Adadelta", "Adam", "AdamFull", "Drift", "Memory", "Momentum", "NoDrift", "ScaledAverage", "Total"]

@@ -1,19 +1,43 @@
-"""The Adam bias of ASGLD (Algorithm 2): the average of past gradients over the root of their average square."""
+"""The Adam biases of ASGLD: the average of past gradients over the root of their average square.
+
+`Adam` has the diagonal V of Algorithm 2, `AdamFull` the matrix V of equation (3), `AdaMax` the largest recent gradient
+(Kingma and Ba 2015, section 7.1; section 3.3 of the paper).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from langevin.checks import check_number, needs
-from langevin.drifts.base import Memory
+from langevin.drifts.base import Memory, ScaledAverage
 
-__all__ = ["Adam"]
+__all__ = ["AdaMax", "Adam", "AdamFull"]
+
+
+def _check_betas(who: str, betas: object) -> None:
+    if not isinstance(betas, tuple) or len(betas) != 2:
+        raise needs(who, "betas", "a tuple (beta_1, beta_2)", betas, TypeError)
+    for name, value in zip(("betas[0]", "betas[1]"), betas, strict=True):
+        check_number(who, name, value, "0 <= beta < 1", lambda v: 0 <= v < 1)
 
 
 @dataclass(frozen=True)
-class Adam:
+class _AdamLike(ScaledAverage):
+    """What the biases with a pair of smoothing factors share."""
+
+    factor: float = 1.0
+    betas: tuple[float, float] = (0.9, 0.999)
+
+    @property
+    def smoothing(self) -> float:
+        return self.betas[0]
+
+
+@dataclass(frozen=True)
+class Adam(_AdamLike):
     """``A_t = m_t / sqrt(V_t + lambda)``, both averages of the gradients before step t (Algorithm 2).
 
     ``m_{t+1} = beta_1 m_t + (1 - beta_1) g_t`` and ``V_{t+1} = beta_2 V_t + (1 - beta_2) g_t**2`` with m_0 = V_0 = 0.
@@ -31,35 +55,32 @@ class Adam:
         ('average', 'square_average')
     """
 
-    factor: float = 1.0
-    betas: tuple[float, float] = (0.9, 0.999)
     eps_root: float = 1e-5
 
     def __post_init__(self) -> None:
         check_number("Adam", "bias_factor", self.factor, ">= 0", lambda v: v >= 0)
         check_number("Adam", "eps_root", self.eps_root, "> 0", lambda v: v > 0)
-        if not isinstance(self.betas, tuple) or len(self.betas) != 2:
-            raise needs("Adam", "betas", "a tuple (beta_1, beta_2)", self.betas, TypeError)
-        for name, value in zip(("betas[0]", "betas[1]"), self.betas, strict=True):
-            check_number("Adam", name, value, "0 <= beta < 1", lambda v: 0 <= v < 1)
+        _check_betas("Adam", self.betas)
         if self.betas[0] ** 2 >= self.betas[1]:
             raise needs("Adam", "betas", "beta_1**2 < beta_2 (Theorem 3.2)", self.betas)
 
     @property
-    def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in drifts/base.py
-        return ("average", "square_average")
+    def scale_memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in drifts/base.py
+        return ("square_average",)
 
-    def bias(self, memory: Memory) -> Tensor:  # noqa: D102
-        average, square_average = memory
-        return self.factor * (average * (square_average + self.eps_root) ** -0.5)
+    def scale_update(self, memory: Memory, gradient: Tensor, started: float = 1.0) -> Memory:  # noqa: D102
+        (square_average,) = memory
+        beta = self.betas[1] * started
+        return (beta * square_average + (1 - beta) * (gradient * gradient),)
 
-    def update(self, memory: Memory, gradient: Tensor) -> Memory:  # noqa: D102
-        average, square_average = memory
-        beta_1, beta_2 = self.betas
-        return (
-            beta_1 * average + (1 - beta_1) * gradient,
-            beta_2 * square_average + (1 - beta_2) * (gradient * gradient),
-        )
+    def scale(self, memory: Memory, vector: Tensor) -> Tensor:  # noqa: D102
+        (square_average,) = memory
+        return vector * (square_average + self.eps_root) ** -0.5
+
+    def root(self, memory: Memory, vector: Tensor) -> Tensor:  # noqa: D102
+        (square_average,) = memory
+        scale = (square_average + self.eps_root) ** -0.5
+        return vector * (scale * scale**-0.5)
 
     def sde(self) -> tuple[str, ...]:  # noqa: D102
         beta_1, beta_2 = self.betas
@@ -72,6 +93,105 @@ class Adam:
     def settings(self) -> str:  # noqa: D102
         return f"bias_factor {self.factor:g}, betas {self.betas}, eps_root {self.eps_root:g}"
 
-    def cooling(self) -> float | None:  # noqa: D102
-        # 1 + a / sqrt(V + lambda) differs by direction and depends on the size of the gradients.
-        return 1.0 if self.factor == 0 else None
+
+@dataclass(frozen=True)
+class AdamFull(Adam):
+    """``A_t = (V_t + lambda I)^(-1/2) m_t`` with the matrix ``V_{t+1} = beta_2 V_t + (1 - beta_2) g_t g_t^T`` (equation 3).
+
+    The root comes from the eigenvalues of V, which are clamped at zero: rounding makes those of a V of few gradients negative.
+    A step costs O(dim^3) per chain, a few hundred dimensions are the limit.
+
+    Differs from equation (3): it prints U for grad U in V, and has no lambda, without which V is singular for the first dim steps.
+
+    Example:
+        >>> AdamFull().start(torch.zeros(4, 3))[1].shape
+        torch.Size([4, 3, 3])
+    """
+
+    @property
+    def is_elementwise(self) -> bool:  # noqa: D102 - the contract is in drifts/base.py
+        return False
+
+    def start(self, position: Tensor) -> Memory:  # noqa: D102
+        return torch.zeros_like(position), position.new_zeros((*position.shape, position.shape[-1]))
+
+    def scale_update(self, memory: Memory, gradient: Tensor, started: float = 1.0) -> Memory:  # noqa: D102
+        (square_average,) = memory
+        beta = self.betas[1] * started
+        return (beta * square_average + (1 - beta) * (gradient[..., :, None] * gradient[..., None, :]),)
+
+    def scale(self, memory: Memory, vector: Tensor) -> Tensor:  # noqa: D102
+        return self._power(memory, vector, -0.5)
+
+    def root(self, memory: Memory, vector: Tensor) -> Tensor:  # noqa: D102
+        return self._power(memory, vector, -0.25)
+
+    def _power(self, memory: Memory, vector: Tensor, power: float) -> Tensor:
+        """Return ``(V + lambda I)^power vector``."""
+        (square_average,) = memory
+        # A chain that went non-finite must not take the others with it: LAPACK fails on NaN for the whole batch.
+        finite = torch.isfinite(square_average).all(-1).all(-1)[..., None, None]
+        values, vectors = torch.linalg.eigh(torch.where(finite, square_average, 0.0))
+        values = (values.clamp(min=0) + self.eps_root) ** power
+        turned = (vectors.mT @ vector[..., None])[..., 0]
+        return (vectors @ (values * turned)[..., None])[..., 0]
+
+    def sde(self) -> tuple[str, ...]:  # noqa: D102
+        beta_1, beta_2 = self.betas
+        return (
+            f" + {self.factor:g} (V + {self.eps_root:g} I)^(-1/2) m",
+            f"dm = ((1 - {beta_1:g}) / eps) (grad U - m) dt",
+            f"dV = ((1 - {beta_2:g}) / eps) (grad U grad U^T - V) dt",
+        )
+
+
+@dataclass(frozen=True)
+class AdaMax(_AdamLike):
+    """``A_t = m_t / (u_t + lambda)`` with ``u_{t+1} = max(beta_2 u_t, |g_t|)``, u_0 = 0 (section 3.3; Kingma and Ba 2015).
+
+    Args:
+        factor: the bias factor a.
+        betas: (beta_1, beta_2) with beta_1 < beta_2, so that the bias is bounded by a.
+        eps: lambda.
+
+    Differs from `torch.optim.Adamax`: no bias correction, and the current gradient enters only after m and u were used.
+
+    Example:
+        >>> AdaMax().memory
+        ('average', 'largest')
+    """
+
+    eps: float = 1e-8
+
+    def __post_init__(self) -> None:
+        check_number("AdaMax", "bias_factor", self.factor, ">= 0", lambda v: v >= 0)
+        check_number("AdaMax", "eps", self.eps, "> 0", lambda v: v > 0)
+        _check_betas("AdaMax", self.betas)
+        if self.betas[0] >= self.betas[1]:
+            raise needs("AdaMax", "betas", "beta_1 < beta_2", self.betas)
+
+    @property
+    def scale_memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in drifts/base.py
+        return ("largest",)
+
+    def scale_update(self, memory: Memory, gradient: Tensor, started: float = 1.0) -> Memory:  # noqa: D102
+        (largest,) = memory
+        return ((self.betas[1] * largest).maximum(gradient.abs()),)
+
+    def scale(self, memory: Memory, vector: Tensor) -> Tensor:  # noqa: D102
+        (largest,) = memory
+        return vector / (largest + self.eps)
+
+    def root(self, memory: Memory, vector: Tensor) -> Tensor:  # noqa: D102
+        (largest,) = memory
+        return vector * (largest + self.eps) ** -0.5
+
+    def sde(self) -> tuple[str, ...]:  # noqa: D102
+        return (
+            f" + {self.factor:g} m / (u + {self.eps:g})",
+            f"dm = ((1 - {self.betas[0]:g}) / eps) (grad U - m) dt",
+            f"u = the largest |grad U|, forgotten at the rate (1 - {self.betas[1]:g}) / eps",
+        )
+
+    def settings(self) -> str:  # noqa: D102
+        return f"bias_factor {self.factor:g}, betas {self.betas}, eps {self.eps:g}"

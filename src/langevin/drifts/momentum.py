@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from langevin.checks import check_number
-from langevin.drifts.base import Memory
+from langevin.drifts.base import Memory, ScaledAverage
 
 __all__ = ["Momentum"]
 
 
 @dataclass(frozen=True)
-class Momentum:
+class Momentum(ScaledAverage):
     """``A_t = m_t`` with ``m_{t+1} = beta m_t + (1 - beta) g_t`` and ``m_0 = 0`` (Algorithm 1).
 
     Args:
@@ -33,22 +33,17 @@ class Momentum:
         check_number("Momentum", "beta", self.beta, "0 <= beta < 1", lambda v: 0 <= v < 1)
 
     @property
-    def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in drifts/base.py
-        return ("average",)
+    def smoothing(self) -> float:  # noqa: D102 - the contract is in drifts/base.py
+        return self.beta
 
-    def bias(self, memory: Memory) -> Tensor:  # noqa: D102
-        (average,) = memory
-        return self.factor * average
+    def scale(self, memory: Memory, vector: Tensor) -> Tensor:  # noqa: D102
+        return vector
 
-    def update(self, memory: Memory, gradient: Tensor) -> Memory:  # noqa: D102
-        (average,) = memory
-        return (self.beta * average + (1 - self.beta) * gradient,)
+    def root(self, memory: Memory, vector: Tensor) -> Tensor:  # noqa: D102
+        return vector
 
     def sde(self) -> tuple[str, ...]:  # noqa: D102
         return f" + {self.factor:g} m", f"dm = ((1 - {self.beta:g}) / eps) (grad U - m) dt"
 
     def settings(self) -> str:  # noqa: D102
         return f"bias_factor {self.factor:g}, beta {self.beta:g}"
-
-    def cooling(self) -> float:  # noqa: D102
-        return 1 + self.factor  # m follows grad U, so the drift is (1 + a) grad U against noise of temperature tau

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from langevin.drifts.base import Memory
+from langevin.drifts.base import Drift, Memory
 
 __all__ = ["NoDrift"]
 
 
 @dataclass(frozen=True)
-class NoDrift:
+class NoDrift(Drift):
     """The drift of SGLD: nothing is added to the gradient and nothing is remembered."""
 
     @property

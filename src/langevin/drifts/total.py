@@ -13,7 +13,7 @@ __all__ = ["Total"]
 
 
 @dataclass(frozen=True)
-class Total:
+class Total(Drift):
     """``a A_t = sum_k a_k A_t^(k)``.
 
     Example:
@@ -31,6 +31,13 @@ class Total:
     @property
     def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in drifts/base.py
         return tuple(f"{name}_{k}" for k, drift in enumerate(self.drifts) for name in drift.memory)
+
+    @property
+    def is_elementwise(self) -> bool:  # noqa: D102
+        return all(drift.is_elementwise for drift in self.drifts)
+
+    def start(self, position: Tensor) -> Memory:  # noqa: D102
+        return tuple(tensor for drift in self.drifts for tensor in drift.start(position))
 
     def _parts(self, memory: Memory) -> list[tuple[Drift, Memory]]:
         parts, start = [], 0

@@ -14,7 +14,7 @@ from langevin.checks import check_number, check_position, needs
 from langevin.drifts import Memory
 from langevin.schedules import as_schedule
 
-__all__ = ["Kernel", "KernelState", "StepInfo"]
+__all__ = ["Clock", "Kernel", "KernelState", "StepInfo"]
 
 
 class KernelState(NamedTuple):
@@ -30,6 +30,15 @@ class StepInfo(NamedTuple):
 
     step_size: float  # the epsilon used
     gradient: Tensor  # the gradient used, shape (..., dim)
+
+
+class Clock(NamedTuple):
+    """What a formula knows of its place in the run: numbers that the engines hand in anew at every step."""
+
+    step_size: float  # epsilon
+    started: float = 1.0  # 0 at the first step, 1 afterwards
+    annealing: float = 1.0  # what the bias factor is multiplied by
+    adapting: float = 1.0  # 1 while a scale that is to be frozen still follows the gradients, 0 afterwards
 
 
 @dataclass(frozen=True)
@@ -70,10 +79,20 @@ class Kernel(ABC):
         return True
 
     @abstractmethod
-    def update(
-        self, position: Tensor, gradient: Tensor, noise: Tensor, memory: Memory, step_size: float, started: float
-    ) -> tuple[Tensor, Memory]:
-        """Return the new position and memory: the sampler's formula. `started` is 0 at step 0 and 1 afterwards."""
+    def update(self, position: Tensor, gradient: Tensor, noise: Tensor, memory: Memory, clock: Clock) -> tuple[Tensor, Memory]:
+        """Return the new position and memory: the sampler's formula."""
+
+    def clock(self, step: int) -> Clock:
+        """Return the numbers of a step."""
+        return Clock(self.step_size(step), float(step > 0))  # type: ignore[operator] # a schedule since __post_init__
+
+    def start(self, position: Tensor) -> Memory:
+        """Return the memory before the first step."""
+        return tuple(torch.zeros_like(position) for _ in self.memory)
+
+    def for_run(self, warmup: int) -> Kernel:
+        """Return the kernel for a run with `warmup` first steps that are thrown away; a kernel that learns may need them."""
+        return self
 
     def noise_scale(self, step_size: float) -> float:
         """Return the standard deviation that the noise gives one element in one step, where the metric is one."""
@@ -96,7 +115,7 @@ class Kernel(ABC):
     def init(self, position: Tensor) -> KernelState:
         """Start at `position`, shape (..., dim), with an empty memory."""
         check_position(self.name, "position", position)
-        return KernelState(position, tuple(torch.zeros_like(position) for _ in self.memory), 0)
+        return KernelState(position, self.start(position), 0)
 
     def step(self, state: KernelState, gradient: Tensor, noise: Tensor) -> tuple[KernelState, StepInfo]:
         """Take one step.
@@ -115,6 +134,6 @@ class Kernel(ABC):
             raise needs(self.name, "gradient", f"the shape of the position {tuple(shape)}", tuple(gradient.shape))
         if noise.shape != noise_shape:
             raise needs(self.name, "noise", f"shape {tuple(noise_shape)}", tuple(noise.shape))
-        step_size = self.step_size(state.step)  # type: ignore[operator] # a schedule since __post_init__
-        position, memory = self.update(state.position, gradient, noise, state.memory, step_size, 0.0 if state.step == 0 else 1.0)
-        return KernelState(position, memory, state.step + 1), StepInfo(step_size, gradient)
+        clock = self.clock(state.step)
+        position, memory = self.update(state.position, gradient, noise, state.memory, clock)
+        return KernelState(position, memory, state.step + 1), StepInfo(clock.step_size, gradient)

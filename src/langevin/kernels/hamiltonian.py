@@ -8,7 +8,7 @@ from torch import Tensor
 
 from langevin.checks import check_number
 from langevin.drifts import Memory
-from langevin.kernels.base import Kernel
+from langevin.kernels.base import Clock, Kernel
 
 __all__ = ["Hamiltonian"]
 
@@ -36,11 +36,11 @@ class Hamiltonian(Kernel):
         return ("velocity",)
 
     def update(  # noqa: D102
-        self, position: Tensor, gradient: Tensor, noise: Tensor, memory: Memory, step_size: float, started: float
+        self, position: Tensor, gradient: Tensor, noise: Tensor, memory: Memory, clock: Clock
     ) -> tuple[Tensor, Memory]:
         (velocity,) = memory
-        kick = self.noise_scale(step_size) * noise
-        velocity = self.beta * velocity - step_size * gradient + kick
+        kick = self.noise_scale(clock.step_size) * noise
+        velocity = self.beta * velocity - clock.step_size * gradient + kick
         return position + velocity, (velocity,)
 
     def noise_scale(self, step_size: float) -> float:  # noqa: D102

@@ -1,59 +1,103 @@
-"""Momentum SGLD that keeps the posterior invariant: the published drift, with the noise that its momentum lacks."""
+"""Adaptive drifts that keep the posterior invariant: the published bias, with the noise that its momentum lacks."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
-from langevin.checks import check_number
-from langevin.drifts import Memory
-from langevin.kernels.base import Kernel
+from langevin.checks import check_integer, needs
+from langevin.drifts import Memory, Momentum, ScaledAverage
+from langevin.kernels.base import Clock, Kernel
+from langevin.schedules import as_schedule, constant
 
-__all__ = ["InvariantMomentum"]
+__all__ = ["Invariant"]
 
 
 @dataclass(frozen=True)
-class InvariantMomentum(Kernel):
-    """``m' = beta m + (1 - beta) (g + sqrt(2 tau / (a eps)) xi)``, then ``theta' = theta - eps (g + a m') + sqrt(2 eps tau) eta``.
+class Invariant(Kernel):
+    """A bias ``a G m`` whose momentum has noise of its own, so that ``exp(-U / tau)`` is invariant (docs/theory.md).
 
-    With ``gamma = (1 - beta) / eps`` this is the complete recipe of Ma, Chen and Fox (2015) for ``H = U + a |m|^2 / (2 gamma)``,
-    ``D = diag(I, (gamma^2 / a) I)`` and ``Q = [[0, gamma I], [-gamma I, 0]]``: its drift is exactly that of Algorithm 1, and
-    ``exp(-H / tau)``, whose theta-marginal is the target, is invariant because m has noise of its own. The new momentum moves the
-    position (symplectic order). For small a it is SGLD, for large a SGHMC.
+    In continuous time, with ``gamma = (1 - beta) / eps``, the drift is that of Algorithm 1 (G = 1) or 2,
 
-    Differs from Algorithm 1: the second noise, and m' in place of m.
+    ``d theta = -(grad U + a G m) dt + sqrt(2 tau) dW``, ``dm = gamma (grad U - m) dt + gamma sqrt(2 tau / (a G)) dB``,
+
+    the complete recipe of Ma, Chen and Fox (2015) for ``H = U + a m^T G m / (2 gamma)``. The step is a BAOAB splitting with two
+    velocities, one that lasts (v, which is m in units of its own standard deviation) and one made anew at every step (the noise
+    eta of SGLD), for one gradient g at theta:
+
+        ``w   = v - h G^(1/2) g``                                          ``h^2 = 2 a eps (1 - beta) / (1 + beta)``
+        ``v'  = beta w + sqrt(tau (1 - beta^2)) xi'``
+        ``theta' = theta - eps g + sqrt(eps tau / 2) (eta + eta') + (h / 2) G^(1/2) (w + v')``
+
+    A gradient moves theta by (1 + a G) eps g in all, as in the published form. On a Gaussian with exact gradients the law of theta
+    is the target whatever the step, as long as ``k (2 eps + h^2 G) < 4`` for the largest curvature k; elsewhere the error is
+    O(eps^2). With a = 0 it is the method of Leimkuhler and Matthews (2013), for large a SGHMC by BAOAB.
 
     Args:
-        bias_factor: a > 0.
-        beta: smoothing factor of the momentum, in [0, 1).
+        drift: a scaled average: momentum, Adam, AdaMax or the Adam with a matrix.
+        annealing: what the bias factor is multiplied by, a schedule; any keeps the target.
+        adapt_steps: first steps in which G follows the gradients; then it is frozen, which invariance needs. None takes the
+            warm-up of `sample`; stepped by hand, G then follows for ever, and the law holds as far as it changes slowly.
     """
 
-    bias_factor: float = 1.0
-    beta: float = 0.9
+    drift: ScaledAverage = field(default_factory=Momentum)
+    annealing: Callable[[int], float] | float = 1.0
+    adapt_steps: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number(self.name, "bias_factor", self.bias_factor, "> 0 when invariant", lambda v: v > 0)
-        check_number(self.name, "beta", self.beta, "0 <= beta < 1", lambda v: 0 <= v < 1)
+        if not isinstance(self.drift, ScaledAverage):
+            raise needs(self.name, "drift", "a scaled average of gradients, when invariant", self.drift, TypeError)
+        object.__setattr__(self, "annealing", as_schedule(self.name, "annealing", self.annealing))
+        if self.adapt_steps is not None:
+            check_integer(self.name, "adapt_steps", self.adapt_steps, 1)
 
     @property
     def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in kernels/base.py
-        return ("average",)
+        return ("velocity", "last_noise", *self.drift.scale_memory)
 
     @property
     def num_noises(self) -> int:  # noqa: D102
         return 2
 
+    @property
+    def is_elementwise(self) -> bool:  # noqa: D102
+        return self.drift.is_elementwise
+
+    def start(self, position: Tensor) -> Memory:  # noqa: D102
+        return torch.zeros_like(position), torch.zeros_like(position), *self.drift.start(position)[1:]
+
+    def clock(self, step: int) -> Clock:  # noqa: D102
+        adapting = float(self.adapt_steps is None or step < self.adapt_steps)
+        return super().clock(step)._replace(annealing=self.annealing(step), adapting=adapting)  # type: ignore[operator]
+
+    def for_run(self, warmup: int) -> Kernel:  # noqa: D102
+        if not self.drift.scale_memory or self.adapt_steps is not None:
+            return self
+        if warmup < 1:
+            raise needs(self.name, "warmup", "first steps in which the scale is learnt, when invariant", warmup)
+        return dataclasses.replace(self, adapt_steps=warmup)
+
     def update(  # noqa: D102
-        self, position: Tensor, gradient: Tensor, noise: Tensor, memory: Memory, step_size: float, started: float
+        self, position: Tensor, gradient: Tensor, noise: Tensor, memory: Memory, clock: Clock
     ) -> tuple[Tensor, Memory]:
-        (average,) = memory
+        velocity, last, *scale = memory
         eta, xi = noise
-        scale = (1 - self.beta) * (2 * self.temperature / (self.bias_factor * step_size)) ** 0.5
-        average = self.beta * average + (1 - self.beta) * gradient + scale * xi
-        kick = self.noise_scale(step_size) * eta
-        return position - step_size * (gradient + self.bias_factor * average) + kick, (average,)
+        eps, tau, beta = clock.step_size, self.temperature, self.drift.smoothing
+        # While it adapts the scale knows the current gradient, which bounds the kick; frozen, it is a constant.
+        learnt = self.drift.scale_update(tuple(scale), gradient, clock.started)
+        scale = [clock.adapting * new + (1 - clock.adapting) * old for new, old in zip(learnt, scale, strict=True)]
+        stride = (2 * self.drift.factor * clock.annealing * eps * (1 - beta) / (1 + beta)) ** 0.5
+
+        kicked = velocity - stride * self.drift.root(tuple(scale), gradient)
+        refreshed = beta * kicked + (tau * (1 - beta * beta)) ** 0.5 * xi
+        inertia = 0.5 * stride * self.drift.root(tuple(scale), kicked + refreshed)
+        moved = position - eps * gradient + (0.5 * eps * tau) ** 0.5 * (last + eta) + inertia
+        return moved, (refreshed, 1.0 * eta, *scale)  # times 1: a scan may not hand its input on as memory
 
     @property
     def effective_temperature(self) -> float:  # noqa: D102
@@ -61,13 +105,22 @@ class InvariantMomentum(Kernel):
 
     @property
     def description(self) -> str:  # noqa: D102
-        a, tau = self.bias_factor, self.temperature
+        bias, tau, beta = self.drift.sde()[0], self.temperature, self.drift.smoothing
+        annealed = f", the bias factor times {self.annealing}" if self.annealing != constant(1.0) else ""
         return "\n".join(
             [
-                f"{self.name}: d theta = -(grad U + {a:g} m) dt + sqrt(2 * {tau:g}) dW",
-                f"  dm = gamma (grad U - m) dt + gamma sqrt(2 * {tau:g} / {a:g}) dB,  gamma = (1 - {self.beta:g}) / eps",
-                f"  step size eps = {self.step_size}; bias_factor {a:g}, beta {self.beta:g}, invariant",
+                f"{self.name}: d theta = -(grad U{bias}) dt + sqrt(2 * {tau:g}) dW",
+                f"  dm = gamma (grad U - m) dt + gamma sqrt(2 * {tau:g} / (a G)) dB,  gamma = (1 - {beta:g}) / eps, a G m the bias",
+                f"  step size eps = {self.step_size}; {self.drift.settings()}{annealed}, invariant",
                 f"  target: exp(-U / {tau:g})",
-                f"  law: the target, effective temperature {tau:g}, up to O(eps) and the gradient's own noise (invariant form)",
+                f"  law: the target, effective temperature {tau:g}: exact on Gaussians, elsewhere up to O(eps^2), and up to the",
+                f"    gradient's own noise (invariant form); {self._guarantee()}",
             ]
         )
+
+    def _guarantee(self) -> str:
+        if not self.drift.scale_memory:
+            return "nothing is learnt, so every step has this law"
+        if self.adapt_steps is None:
+            return "guaranteed while V stands still; it follows the gradients until sample() freezes it after the warm-up"
+        return f"guaranteed from step {self.adapt_steps} on, when V is frozen; not before"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from langevin.checks import needs
 from langevin.drifts import Drift, Memory, NoDrift
-from langevin.kernels.base import Kernel
+from langevin.kernels.base import Clock, Kernel
 from langevin.preconditioners import Fisher, Identity, Preconditioner
+from langevin.schedules import as_schedule, constant
 
 __all__ = ["Langevin"]
 
@@ -21,10 +24,12 @@ class Langevin(Kernel):
     Args:
         drift: the adaptive bias ``a A_t``, read before the current gradient enters it.
         preconditioner: the metric G, which already knows the current gradient.
+        annealing: what the bias is multiplied by at each step, a schedule; where it falls to zero the target is the limit law.
     """
 
     drift: Drift = field(default_factory=NoDrift)
     preconditioner: Preconditioner = field(default_factory=Identity)
+    annealing: Callable[[int], float] | float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -32,6 +37,7 @@ class Langevin(Kernel):
             raise needs(self.name, "drift", "a drift of langevin.drifts", self.drift, TypeError)
         if not isinstance(self.preconditioner, Preconditioner):
             raise needs(self.name, "preconditioner", "one of langevin.preconditioners", self.preconditioner, TypeError)
+        object.__setattr__(self, "annealing", as_schedule(self.name, "annealing", self.annealing))
 
     @property
     def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in kernels/base.py
@@ -39,18 +45,29 @@ class Langevin(Kernel):
 
     @property
     def is_elementwise(self) -> bool:  # noqa: D102
-        return not isinstance(self.preconditioner, Fisher) and getattr(self.preconditioner, "curvature", None) is None
+        return (
+            self.drift.is_elementwise
+            and not isinstance(self.preconditioner, Fisher)
+            and getattr(self.preconditioner, "curvature", None) is None
+        )
+
+    def clock(self, step: int) -> Clock:  # noqa: D102
+        return super().clock(step)._replace(annealing=self.annealing(step))  # type: ignore[operator]
+
+    def start(self, position: Tensor) -> Memory:  # noqa: D102
+        return self.drift.start(position) + tuple(torch.zeros_like(position) for _ in self.preconditioner.memory)
 
     def update(  # noqa: D102
-        self, position: Tensor, gradient: Tensor, noise: Tensor, memory: Memory, step_size: float, started: float
+        self, position: Tensor, gradient: Tensor, noise: Tensor, memory: Memory, clock: Clock
     ) -> tuple[Tensor, Memory]:
         split = len(self.drift.memory)
         averages, metric_memory = memory[:split], memory[split:]
         bias = self.drift.bias(averages)  # m_t and V_t: gradients before step t
-        metric_memory = self.preconditioner.update(metric_memory, gradient, started)
+        metric_memory = self.preconditioner.update(metric_memory, gradient, clock.started)
         metric = self.preconditioner.metric(metric_memory, position)
 
-        force = gradient if bias is None else gradient + bias
+        step_size = clock.step_size
+        force = gradient if bias is None else gradient + clock.annealing * bias
         move = step_size * self.preconditioner.apply(metric, force)
         kick = self.noise_scale(step_size) * self.preconditioner.spread(metric, noise)
         moved = position - move + kick
@@ -62,18 +79,24 @@ class Langevin(Kernel):
     @property
     def effective_temperature(self) -> float | None:  # noqa: D102
         cooling = self.drift.cooling()
-        return None if cooling is None else self.temperature / cooling
+        return None if cooling is None or (cooling != 1 and self.is_annealed) else self.temperature / cooling
+
+    @property
+    def is_annealed(self) -> bool:
+        """Whether the bias factor changes along the run."""
+        return self.annealing != constant(1.0)
 
     @property
     def description(self) -> str:  # noqa: D102
         bias, *memory_equations = self.drift.sde()
         symbol, metric_sentence = self.preconditioner.describe()
         left, root = (f"{symbol} ", f"{symbol}^(1/2) ") if symbol else ("", "")
+        annealed = f", the bias times {self.annealing}" if self.is_annealed else ""
         lines = [
             f"{self.name}: d theta = -{left}(grad U{bias}) dt + sqrt(2 * {self.temperature:g}) {root}dW",
             *(f"  {equation}" for equation in memory_equations),
             *([f"  {metric_sentence}"] if metric_sentence else []),
-            f"  step size eps = {self.step_size}" + (f"; {self.drift.settings()}" if self.drift.settings() else ""),
+            f"  step size eps = {self.step_size}" + (f"; {self.drift.settings()}{annealed}" if self.drift.settings() else ""),
             f"  target: exp(-U / {self.temperature:g})",
             f"  law: {self._law()}",
         ]
@@ -81,6 +104,11 @@ class Langevin(Kernel):
 
     def _law(self) -> str:
         effective = self.effective_temperature
+        if effective is None and self.is_annealed:
+            return (
+                f"colder than the target while the bias factor is large; tends to effective temperature {self.temperature:g} "
+                "as it is annealed to zero, slower than the chain mixes"
+            )
         if effective is None:
             return (
                 f"colder than the target, by 1 + a / sqrt(V + lambda) in each direction where the averages follow the "

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from langevin.checks import check_integer, needs
 from langevin.drifts import Memory
-from langevin.kernels.base import Kernel
+from langevin.kernels.base import Clock, Kernel
 
 __all__ = ["Recipe"]
 
@@ -61,9 +61,9 @@ class Recipe(Kernel):
         return False
 
     def update(  # noqa: D102
-        self, position: Tensor, gradient: Tensor, noise: Tensor, memory: Memory, step_size: float, started: float
+        self, position: Tensor, gradient: Tensor, noise: Tensor, memory: Memory, clock: Clock
     ) -> tuple[Tensor, Memory]:
-        dim = position.shape[-1]
+        dim, step_size = position.shape[-1], clock.step_size
         noise = torch.cat(list(noise), -1) if self.num_noises > 1 else noise
         state = torch.cat([position, *memory], -1).reshape(-1, self.num_noises * dim)
 

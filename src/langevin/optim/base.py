@@ -13,7 +13,7 @@ from torch import Tensor
 
 from langevin.checks import check_integer, check_number, needs
 from langevin.gradients import energy_gradient
-from langevin.kernels import Kernel
+from langevin.kernels import Clock, Kernel
 from langevin.noise import UPDATE_NOISES, normal, stream
 from langevin.targets import priors
 from langevin.targets.priors import Prior
@@ -171,21 +171,19 @@ class LangevinOptimizer(torch.optim.Optimizer):
 
     def _update(self, group: dict[str, Any], kernel: Kernel, entries: list[_Entry]) -> None:
         """Move the parameters: those the fused engine can take in one call per dtype, the others one by one."""
-        step_size = float(group["lr"]) / group["num_data"]
         may_fuse = engine is not None and group["fused"] is not False and kernel.is_elementwise
         batches: dict[tuple[torch.dtype, bool], list[_Entry]] = {}
         for entry in entries:
             if may_fuse and _is_fusable(entry):
                 batches.setdefault((entry.position.dtype, entry.is_new), []).append(entry)
             else:
-                _update_by_torch(group, kernel, entry, step_size)
+                _update_by_torch(group, kernel, entry)
         for (dtype, is_new), batch in batches.items():
             table = np.array([engine.table_row(*entry[:4]) for entry in batch], dtype=np.int64)
             engine.fuse(kernel, group["prior"], dtype)(
                 table,
                 num_data=group["num_data"],
-                step_size=step_size,
-                started=0.0 if is_new else 1.0,
+                clock=_clock(group, kernel, is_new),
                 seed=group["seed"],
                 step=group["step"],
             )
@@ -249,7 +247,13 @@ def _is_fusable(entry: _Entry) -> bool:
     return True
 
 
-def _update_by_torch(group: dict[str, Any], kernel: Kernel, entry: _Entry, step_size: float) -> None:
+def _clock(group: dict[str, Any], kernel: Kernel, is_new: bool) -> Clock:
+    """Return the numbers of this step; a parameter's first gradient may come late."""
+    epsilon = float(group["lr"]) / group["num_data"]
+    return kernel.clock(group["step"])._replace(step_size=epsilon, started=0.0 if is_new else 1.0)
+
+
+def _update_by_torch(group: dict[str, Any], kernel: Kernel, entry: _Entry) -> None:
     """Run the formula on tensors: the oracle of the fused engine, and the path for other devices, dtypes and layouts."""
     dtype = _WIDE.get(entry.position.dtype, entry.position.dtype)
     position, gradient = entry.position.to(dtype), entry.gradient.to(dtype)
@@ -270,8 +274,7 @@ def _update_by_torch(group: dict[str, Any], kernel: Kernel, entry: _Entry, step_
         energy_gradient(gradient, position, group["num_data"], group["prior"]),
         noises[0] if kernel.num_noises == 1 else torch.stack(noises),
         tuple(entry.memory),
-        step_size,
-        0.0 if entry.is_new else 1.0,
+        _clock(group, kernel, entry.is_new),
     )
     for old, new in zip((entry.position, *entry.memory), (moved, *memory), strict=True):
         old.copy_(new)

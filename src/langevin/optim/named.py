@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any, Unpack
 
 from langevin.optim.base import Common, LangevinOptimizer
-from langevin.samplers import asgld, msgld, psgld, sghmc, sgld
+from langevin.samplers import adadelta_sgld, adamax_sgld, asgld, msgld, psgld, sghmc, sgld
 
-__all__ = ["ASGLD", "MSGLD", "PSGLD", "SGHMC", "SGLD"]
+__all__ = ["ASGLD", "AdaMaxSGLD", "AdadeltaSGLD", "MSGLD", "PSGLD", "SGHMC", "SGLD"]
 
 
 class SGLD(LangevinOptimizer):
@@ -126,7 +126,7 @@ class MSGLD(LangevinOptimizer):
 
 
 class ASGLD(LangevinOptimizer):
-    """Adam SGLD, Algorithm 2 as published: `langevin.asgld`.
+    """Adam SGLD, Algorithm 2 as published or in its invariant form: `langevin.asgld`.
 
     ``theta' = theta - (lr / N) (g + a m / sqrt(V + lambda)) + sqrt(2 (lr / N) tau) eta``, then
     ``m' = beta_1 m + (1 - beta_1) g`` and ``V' = beta_2 V + (1 - beta_2) g**2``
@@ -137,6 +137,8 @@ class ASGLD(LangevinOptimizer):
         bias_factor: a. The Adam term has size a whatever the size of g, which is N times that of the mean loss's gradient.
         betas: (beta_1, beta_2), with beta_1**2 < beta_2.
         eps_root: lambda, inside the root.
+        invariant: give the momentum noise of its own, so that the posterior is invariant once V is frozen.
+        adapt_steps: steps after which V is frozen, when invariant; by default 10,000.
         common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
 
     Example:
@@ -145,7 +147,7 @@ class ASGLD(LangevinOptimizer):
     """
 
     recipe = staticmethod(asgld)
-    settings = ("bias_factor", "betas", "eps_root")
+    settings = ("bias_factor", "betas", "eps_root", "invariant", "adapt_steps")
 
     def __init__(
         self,
@@ -155,7 +157,92 @@ class ASGLD(LangevinOptimizer):
         bias_factor: float = 1.0,
         betas: tuple[float, float] = (0.9, 0.999),
         eps_root: float = 1e-5,
+        invariant: bool = False,
+        adapt_steps: int | None = None,
         **common: Unpack[Common],
     ) -> None:
         """See the class."""
-        super().__init__(params, lr, {"bias_factor": bias_factor, "betas": betas, "eps_root": eps_root}, **common)
+        own = {"bias_factor": bias_factor, "betas": betas, "eps_root": eps_root, **_phases(invariant, adapt_steps)}
+        super().__init__(params, lr, own, **common)
+
+
+class AdaMaxSGLD(LangevinOptimizer):
+    """AdaMax SGLD (section 3.3), published or invariant form: `langevin.adamax_sgld`.
+
+    ``theta' = theta - (lr / N) (g + a m / (u + eps)) + sqrt(2 (lr / N) tau) eta``, then
+    ``m' = beta_1 m + (1 - beta_1) g`` and ``u' = max(beta_2 u, |g|)``
+
+    Args:
+        params: parameters, or groups of them.
+        lr: learning rate as in SGD, on the mean loss.
+        bias_factor: a.
+        betas: (beta_1, beta_2), with beta_1 < beta_2.
+        eps: lambda.
+        invariant: give the momentum noise of its own, so that the posterior is invariant once u is frozen.
+        adapt_steps: steps after which u is frozen, when invariant; by default 10,000.
+        common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
+
+    Example:
+        >>> import torch, langevin as lv
+        >>> opt = lv.optim.AdaMaxSGLD(torch.nn.Linear(2, 1).parameters(), lr=0.1, num_data=100, bias_factor=10.0)
+    """
+
+    recipe = staticmethod(adamax_sgld)
+    settings = ("bias_factor", "betas", "eps", "invariant", "adapt_steps")
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        *,
+        bias_factor: float = 1.0,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        invariant: bool = False,
+        adapt_steps: int | None = None,
+        **common: Unpack[Common],
+    ) -> None:
+        """See the class."""
+        own = {"bias_factor": bias_factor, "betas": betas, "eps": eps, **_phases(invariant, adapt_steps)}
+        super().__init__(params, lr, own, **common)
+
+
+class AdadeltaSGLD(LangevinOptimizer):
+    """Adadelta SGLD (section 3.3): `langevin.adadelta_sgld`.
+
+    ``theta' = theta - (lr / N) (g + a A) + sqrt(2 (lr / N) tau) eta``, then ``V' = beta V + (1 - beta) g**2``,
+    ``A' = sqrt(D + lambda) / sqrt(V' + lambda) g`` and ``D' = beta D + (1 - beta) A'**2``
+
+    Args:
+        params: parameters, or groups of them.
+        lr: learning rate as in SGD, on the mean loss.
+        bias_factor: a.
+        beta: Zeiler's rho.
+        eps_root: lambda, inside the roots.
+        common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
+
+    Example:
+        >>> import torch, langevin as lv
+        >>> opt = lv.optim.AdadeltaSGLD(torch.nn.Linear(2, 1).parameters(), lr=0.1, num_data=100, bias_factor=10.0)
+    """
+
+    recipe = staticmethod(adadelta_sgld)
+    settings = ("bias_factor", "beta", "eps_root")
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        *,
+        bias_factor: float = 1.0,
+        beta: float = 0.9,
+        eps_root: float = 1e-6,
+        **common: Unpack[Common],
+    ) -> None:
+        """See the class."""
+        super().__init__(params, lr, {"bias_factor": bias_factor, "beta": beta, "eps_root": eps_root}, **common)
+
+
+def _phases(invariant: bool, adapt_steps: int | None) -> dict[str, Any]:
+    """Return when a scale is frozen: a training loop has no warm-up to tell."""
+    return {"invariant": invariant, "adapt_steps": 10_000 if invariant and adapt_steps is None else adapt_steps}

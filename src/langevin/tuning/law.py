@@ -12,7 +12,7 @@ from torch import Tensor
 
 from langevin.checks import needs
 from langevin.drifts import Memory
-from langevin.kernels import Kernel
+from langevin.kernels import Clock, Kernel
 from langevin.preconditioners import Identity, Preconditioner
 
 __all__ = [
@@ -87,13 +87,17 @@ def settled_squares(
 ) -> tuple[Tensor | None, ...]:
     """Return where the averages of squares settle for the given mean squared gradients; None for memories that are linear.
 
-    An average of squares is told by its being the same for g and -g, and settles at the fixed point of its own update.
+    An average of squares is told by its being the same for g and -g, and settles at the fixed point of its own update; so does the
+    largest of recent gradients.
     """
     gradient, zeros = squares**0.5, tuple(torch.zeros_like(squares) for _ in memory)
     ones = tuple(torch.ones_like(squares) for _ in memory)
     up, down, carried = update(zeros, gradient), update(zeros, -gradient), update(ones, gradient)
     is_even = [bool((a == b).all() and (a != 0).any()) for a, b in zip(up, down, strict=True)]
-    return tuple(a / (1 - (c - a)) if even else None for a, c, even in zip(up, carried, is_even, strict=True))
+    averages = tuple(a / (1 - (c - a)) if even else a for a, c, even in zip(up, carried, is_even, strict=True))
+    again = update(averages, gradient)
+    settled = (x if torch.allclose(x, y) else a for x, y, a in zip(averages, again, up, strict=True))
+    return tuple(value if even else None for value, even in zip(settled, is_even, strict=True))
 
 
 class Law(NamedTuple):
@@ -109,7 +113,7 @@ class Law(NamedTuple):
 
         def update(position: Tensor, gradient: Tensor, noises: list[Tensor], memory: Memory) -> tuple[Tensor, Memory]:
             noise = noises[0] if kernel.num_noises == 1 else torch.stack(noises)
-            return kernel.update(position, gradient, noise, memory, step_size, 1.0)
+            return kernel.update(position, gradient, noise, memory, Clock(step_size))
 
         def averages(memory: Memory, gradient: Tensor) -> Memory:
             silent = [torch.zeros_like(gradient)] * kernel.num_noises

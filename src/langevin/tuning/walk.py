@@ -11,7 +11,7 @@ from torch import Tensor
 
 from langevin.drifts import Memory
 from langevin.gradients import GradientFn
-from langevin.kernels import Hamiltonian
+from langevin.kernels import Clock, Hamiltonian
 from langevin.noise import Purpose, normal, streams
 from langevin.preconditioners import Preconditioner
 from langevin.targets import Evaluation
@@ -104,7 +104,7 @@ class Walk:
         before, self.step_size = self.step_size, torch.minimum(2 * self.step_size, self._wanted())
         velocity = self.velocity * (self.step_size / before) ** 0.5  # it is in units of the root of the step size
         kick = self._normal(Purpose.POSITION)
-        moved, (velocity,) = self.kernel.update(self.position, gradient, kick, (velocity,), self.step_size, 1.0)  # type: ignore[arg-type]
+        moved, (velocity,) = self.kernel.update(self.position, gradient, kick, (velocity,), Clock(self.step_size))  # type: ignore[arg-type]
         there = self.gradient_fn.evaluate(moved, drawn)
         dim = self.position.shape[-1]
         ceiling = energy + self.temperature * (dim + 10 * dim**0.5) + 1e-3 * energy.abs()

@@ -1,0 +1,68 @@
+"""The Adadelta bias (section 3.3; Zeiler 2012): a gradient whose size is that of the biases before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from langevin.checks import check_number
+from langevin.drifts.base import Drift, Memory
+
+__all__ = ["Adadelta"]
+
+
+@dataclass(frozen=True)
+class Adadelta(Drift):
+    """``A_{t+1} = sqrt(D_t + lambda) / sqrt(V_{t+1} + lambda) g_t``, A_0 = D_0 = V_0 = 0.
+
+    ``V_{t+1} = beta V_t + (1 - beta) g_t**2`` and ``D_{t+1} = beta D_t + (1 - beta) A_{t+1}**2``.
+
+    Args:
+        factor: the bias factor a.
+        beta: the smoothing factor of both averages (Zeiler's rho).
+        eps_root: lambda, inside the roots (Zeiler's epsilon); A starts at its size.
+
+    Differs from `torch.optim.Adadelta`: the bias of step t comes from the gradients before it, as equation (1) asks. It has no
+    average of gradients, so there is no invariant form.
+
+    Example:
+        >>> Adadelta().memory
+        ('bias', 'square_average', 'bias_square')
+    """
+
+    factor: float = 1.0
+    beta: float = 0.9
+    eps_root: float = 1e-6
+
+    def __post_init__(self) -> None:
+        check_number("Adadelta", "bias_factor", self.factor, ">= 0", lambda v: v >= 0)
+        check_number("Adadelta", "beta", self.beta, "0 <= beta < 1", lambda v: 0 <= v < 1)
+        check_number("Adadelta", "eps_root", self.eps_root, "> 0", lambda v: v > 0)
+
+    @property
+    def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in drifts/base.py
+        return ("bias", "square_average", "bias_square")
+
+    def bias(self, memory: Memory) -> Tensor:  # noqa: D102
+        return self.factor * memory[0]
+
+    def update(self, memory: Memory, gradient: Tensor) -> Memory:  # noqa: D102
+        _, square_average, bias_square = memory
+        square_average = self.beta * square_average + (1 - self.beta) * (gradient * gradient)
+        widened = bias_square + self.eps_root
+        bias = widened * widened**-0.5 * (square_average + self.eps_root) ** -0.5 * gradient
+        return bias, square_average, self.beta * bias_square + (1 - self.beta) * (bias * bias)
+
+    def sde(self) -> tuple[str, ...]:  # noqa: D102
+        return (
+            f" + {self.factor:g} A",
+            f"A = sqrt((D + {self.eps_root:g}) / (V + {self.eps_root:g})) grad U of the step before",
+            f"dV = ((1 - {self.beta:g}) / eps) ((grad U)^2 - V) dt,  dD = ((1 - {self.beta:g}) / eps) (A^2 - D) dt",
+        )
+
+    def settings(self) -> str:  # noqa: D102
+        return f"bias_factor {self.factor:g}, beta {self.beta:g}, eps_root {self.eps_root:g}"
+
+    def cooling(self) -> float | None:  # noqa: D102
+        return 1.0 if self.factor == 0 else None

@@ -1,0 +1,168 @@
+"""The invariant form beyond Gaussians: order in the step size, reductions between code paths, freezing, annealing."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import quad
+
+import langevin as lv
+
+NUM_CHAINS = 200_000
+TARGET = lv.targets.gaussian([[1.0, 0.9], [0.9, 1.0]])
+
+
+def noises(count, step, size, dtype=torch.float64):
+    return lv.noise.normal(7, range(count), step, size, dtype=dtype)
+
+
+def steep(x):
+    """An energy whose curvature falls from 9.5 in the middle to 0.5 outside."""
+    return np.log(np.cosh(3 * x)) + x * x / 4
+
+
+def second_moment_error(kernel, eps):
+    """Return the error of E theta^2 under `steep` over independent chains, and its standard error."""
+    moments = [quad(lambda x, p=p: x**p * np.exp(-steep(x)), -15, 15)[0] for p in (0, 2, 4)]
+    true, fourth = moments[1] / moments[0], moments[2] / moments[0]
+    state = kernel.init(true**0.5 * lv.noise.normal(0, lv.noise.stream(lv.noise.Purpose.INIT), 0, NUM_CHAINS))
+    for step in range(int(5 / eps)):
+        noise = noises(kernel.num_noises, step, NUM_CHAINS, torch.float32)
+        gradient = 3 * torch.tanh(3 * state.position) + state.position / 2
+        state, _ = kernel.step(state, gradient, noise[0] if kernel.num_noises == 1 else noise)
+    return state.position.double().square().mean().item() - true, ((fourth - true**2) / NUM_CHAINS) ** 0.5
+
+
+def test_the_error_is_of_second_order_at_least_where_sgld_has_first():
+    error = {eps: second_moment_error(lv.msgld(eps, beta=0.5, invariant=True), eps) for eps in (0.16, 0.08)}
+    (large, chance), (small, _) = error[0.16], error[0.08]
+    assert large > 10 * chance  # so there is an error to fall
+    assert abs(small) < large / 4 + 5 * chance
+    sgld, _ = second_moment_error(lv.sgld(0.08), 0.08)
+    assert sgld > 10 * (abs(small) + 5 * chance)
+
+
+def path(kernel, steps=8, position=None, noise_fn=None, gradient_fn=None):
+    state = kernel.init(torch.tensor([[0.3, -1.2], [1.0, 0.4]], dtype=torch.float64) if position is None else position)
+    positions = []
+    for step in range(steps):
+        noise = noises(kernel.num_noises, step, state.position.numel()).reshape(-1, *state.position.shape)
+        noise = noise if noise_fn is None else noise_fn(noise)
+        gradient = (gradient_fn or (lambda at: TARGET.evaluate(at).gradient))(state.position)
+        state, _ = kernel.step(state, gradient, noise[0] if kernel.num_noises == 1 else noise)
+        positions.append(state.position)
+    return torch.stack(positions)
+
+
+def test_without_bias_it_is_the_method_of_leimkuhler_and_matthews():
+    eps, state, last = 0.03, torch.tensor([[0.3, -1.2], [1.0, 0.4]], dtype=torch.float64), 0.0
+    found = path(lv.msgld(eps, bias_factor=0.0, invariant=True))
+    for step in range(8):
+        eta = noises(2, step, 4)[0].reshape(2, 2)
+        state = state - eps * state @ TARGET.precision + (eps / 2) ** 0.5 * (last + eta)
+        last = eta
+        torch.testing.assert_close(found[step], state, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("a", [1.0, 10.0])
+def test_with_a_momentum_that_forgets_at_once_the_bias_only_lengthens_the_step(a):
+    """At beta 0 the two velocities are one, of stride (1 + a) eps, for noises that are one."""
+    angle = math.atan(a**0.5)
+    both = path(
+        lv.msgld(0.01, bias_factor=a, beta=0.0, invariant=True),
+        noise_fn=lambda n: torch.stack([n[0] * math.cos(angle), n[0] * math.sin(angle)]),
+    )
+    alone = path(lv.msgld(0.01 * (1 + a), bias_factor=0.0, invariant=True))
+    torch.testing.assert_close(both, alone, rtol=1e-11, atol=1e-11)
+
+
+def test_for_large_a_it_is_underdamped_langevin_by_baoab():
+    """With a eps fixed and eps to 0 only the lasting velocity is left: BAOAB of time step h."""
+    beta, h = 0.8, 0.2
+    found = path(lv.msgld(1e-14, bias_factor=h**2 * (1 + beta) / (2 * (1 - beta)) / 1e-14, beta=beta, invariant=True))
+    theta, v = torch.tensor([[0.3, -1.2], [1.0, 0.4]], dtype=torch.float64), 0.0
+    for step in range(8):
+        xi = noises(2, step, 4)[1].reshape(2, 2)
+        v = v - h * theta @ TARGET.precision
+        theta = theta + h / 2 * v
+        v = beta * v + (1 - beta**2) ** 0.5 * xi
+        theta = theta + h / 2 * v
+        torch.testing.assert_close(found[step], theta, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("invariant", [False, True])
+def test_the_matrix_form_in_one_dimension_is_the_diagonal_one(invariant):
+    settings = {"bias_factor": 2.0, "betas": (0.8, 0.95), "invariant": invariant}
+    start = torch.tensor([[0.3], [1.5]], dtype=torch.float64)
+    paths = [path(recipe(0.03, **settings), position=start, gradient_fn=lambda at: 2 * at) for recipe in (lv.asgld, lv.asgld_full)]
+    torch.testing.assert_close(*paths, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("invariant", [False, True])
+def test_the_matrix_form_turns_with_the_axes_and_the_diagonal_one_does_not(invariant):
+    turn = torch.tensor([[0.8, 0.6], [-0.6, 0.8]], dtype=torch.float64)
+    start = torch.tensor([[0.3, -1.2], [1.0, 0.4]], dtype=torch.float64)
+    settings = {"bias_factor": 2.0, "invariant": invariant}
+    for recipe, is_same in ((lv.asgld_full, True), (lv.asgld, False)):
+        plain = path(recipe(0.03, **settings))
+        turned = path(
+            recipe(0.03, **settings),
+            position=start @ turn,
+            noise_fn=lambda n: n @ turn,
+            gradient_fn=lambda at: at @ turn.T @ TARGET.precision @ turn,
+        )
+        assert torch.allclose(turned, plain @ turn, rtol=1e-9, atol=1e-9) == is_same
+
+
+def test_the_matrix_form_survives_a_singular_average_and_a_dead_chain():
+    """In 60 dimensions V has rank one after the first step; a chain that is not finite must not stop the others."""
+    start = lv.noise.normal(1, range(2), 0, 60, dtype=torch.float64)
+    alive = torch.tensor([[1.0], [math.nan]], dtype=torch.float64)
+    moved = path(lv.asgld_full(1e-3), position=start, gradient_fn=lambda at: alive * at, steps=5)
+    assert moved[:, 0].isfinite().all()
+    assert not moved[:, 1].isfinite().any()
+
+
+def test_the_scale_is_frozen_after_the_warm_up_of_sample():
+    kernel = lv.asgld(0.01, bias_factor=2.0, betas=(0.9, 0.99), invariant=True)
+    frozen = kernel.for_run(50)
+    assert frozen.adapt_steps == 50
+    assert [frozen.clock(step).adapting for step in (0, 49, 50, 1000)] == [1.0, 1.0, 0.0, 0.0]
+    state = frozen.init(torch.ones(3, 2))
+    for step in range(60):
+        state, _ = frozen.step(state, state.position.sin() + step, torch.zeros(2, 3, 2))
+        if step == 49:
+            at_freezing = state.memory[2]
+    assert torch.equal(state.memory[2], at_freezing)
+    assert "guaranteed from step 50 on" in frozen.description
+    assert "follows the gradients until sample() freezes it" in kernel.description
+
+
+@pytest.mark.parametrize("invariant", [False, True])
+def test_an_annealed_bias_factor_is_that_of_each_step(invariant):
+    schedule = lv.schedules.polynomial(4.0, power=0.6)
+    annealed = lv.msgld(0.02, bias_factor=schedule, beta=0.8, invariant=invariant)
+    state = annealed.init(torch.ones(2, 2, dtype=torch.float64))
+    for step in range(6):
+        noise = noises(annealed.num_noises, step, 4).reshape(-1, 2, 2)
+        noise = noise if invariant else noise[0]
+        fixed = lv.msgld(0.02, bias_factor=schedule(step), beta=0.8, invariant=invariant)
+        gradient = TARGET.evaluate(state.position).gradient
+        expected, _ = fixed.step(state, gradient, noise)
+        state, _ = annealed.step(state, gradient, noise)
+        torch.testing.assert_close(state.position, expected.position, rtol=1e-13, atol=1e-13)
+
+
+def test_annealing_restores_the_law_of_the_published_form():
+    """a_t = 3 (1 + t/20)^-0.9 is 0.03 after 3,000 steps; the covariance is then that of SGLD, within 5 standard errors."""
+    kernel = lv.msgld(0.05, bias_factor=lv.schedules.polynomial(3.0, power=0.9, offset=20))
+    target = lv.targets.gaussian([[1.0]])
+    draws = lv.sample(kernel, target, torch.zeros(20_000, 1), num_steps=3_000, warmup=2_999, compile=False).draws
+    exact = 1 / (1 + kernel.annealing(3000)) / (1 - 0.05 / 2)
+    assert draws.var().item() == pytest.approx(exact, abs=5 * exact * (2 / 20_000) ** 0.5 + 0.02)
+    assert kernel.effective_temperature is None
+    assert "tends to effective temperature 1" in kernel.description
+    assert draws.var().item() > 0.9  # a constant a = 3 gives 0.26
