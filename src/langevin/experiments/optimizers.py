@@ -33,7 +33,7 @@ def make_optimizer(stage: Stage, model: nn.Module, num_data: int, seed: int, ste
 
 
 def effective_temperature(optimizer: torch.optim.Optimizer) -> float | None:
-    """Return the temperature of the law that a sampler has for small steps; None for a baseline, or where no single one describes it."""
+    """Return the temperature of a sampler's law for small steps; None for a baseline, or where no single one describes it."""
     if not isinstance(optimizer, LangevinOptimizer):
         return None
     group, kind = optimizer.param_groups[0], type(optimizer)

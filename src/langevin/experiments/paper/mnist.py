@@ -35,7 +35,7 @@ SEEDS = {name: scale.seeds for name, scale in SCALES.items()}
 _ADAM = {"betas": (0.9, 0.999), "eps": 1e-8}
 _MSGLD = {"bias_factor": 1.0, "beta": 0.99}
 
-METHODS = {
+METHODS: dict[str, tuple[Stage, ...]] = {
     "ASGLD": (
         Stage(100, "ASGLD", constant(0.5), {"bias_factor": 10.0, "betas": (0.9, 0.999), "eps_root": 1e-6}, _WIDE, 1e-2),
         Stage(150, "ASGLD", constant(0.05), {"bias_factor": 1.0, "betas": (0.9, 0.999), "eps_root": 1e-8}, PRIOR, 1e-5),
@@ -56,7 +56,7 @@ EXTRA = {
 }
 """Rows of ours: MSGLD with noise on the momentum, and Adam by the letter of the appendix."""
 
-METHODS |= EXTRA
+METHODS.update(EXTRA)
 
 PUBLISHED = {
     "ASGLD": {"train_accuracy": (99.542, 0.026), "test_accuracy": (98.417, 0.044), "sparsity_ratio": (3.176, 0.155)},
@@ -66,16 +66,16 @@ PUBLISHED = {
 """Table 3: mean and standard error of three runs, in percent."""
 
 NOTES = (
-    "Paper's: 784-800-800-10, batch 100, 100 + 150 epochs, three runs, both priors, learning rates, bias factors, betas, lambdas and "
-    "temperatures; the threshold of the sparsity ratio; accuracies averaged over the last five epochs.",
+    "Paper's: 784-800-800-10, batch 100, 100 + 150 epochs, three runs, both priors, learning rates, bias factors, betas, lambdas "
+    "and temperatures; the threshold of the sparsity ratio; accuracies averaged over the last five epochs.",
     "Ours: pixels divided by 255 (not stated); PyTorch's default initialisation (not stated).",
     "Learning rates .5 and .05 are read on the mean loss (epsilon = lr / 60000); read on U they blow up. No decay within a stage.",
     "Stage II starts a new optimizer with empty averages. The priors are on all parameters; the sparsity ratio counts connection "
     "weights only, without the 1,610 biases (0.13 % of the parameters).",
-    "Adam: the appendix says lambda = 0 for all 250 epochs, that is no prior at all. A ratio of 2.169 % cannot come of that, so the "
-    "row 'Adam' adds -log prior / N to the mean loss in stage II; the row 'Adam, no prior' is the appendix by the letter.",
-    "'Averaged over the iterations of the last 5 epochs' is read as the evaluations after each of them; ensemble_test_accuracy is the "
-    "other reading, the accuracy of the averaged predictions.",
+    "Adam: the appendix says lambda = 0 for all 250 epochs, that is no prior at all. A ratio of 2.169 % cannot come of that, so "
+    "the row 'Adam' adds -log prior / N to the mean loss in stage II; the row 'Adam, no prior' is the appendix by the letter.",
+    "'Averaged over the iterations of the last 5 epochs' is read as the evaluations after each of them; ensemble_test_accuracy is "
+    "the other reading, the accuracy of the averaged predictions.",
     "Scale 'quick' uses 2,000 rows and keeps N = 60,000, so that every setting has its meaning.",
 )
 
