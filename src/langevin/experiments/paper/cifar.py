@@ -45,7 +45,8 @@ class Scale:
 
 SCALES = {
     "paper": Scale(EPOCHS, (0, 1, 2, 3, 4)),
-    "short": Scale(10, (0, 1, 2), width=8, suffix="-12k", rows=(5_000, 2_000)),
+    "medium": Scale(25, (0, 1, 2), width=8, suffix="-12k"),
+    "short": Scale(10, (0, 1, 2), width=8, suffix="-12k", rows=(4_000, 2_000)),
     "quick": Scale(2, (0,), width=4, suffix="-12k", rows=(400, 200)),
 }
 """`paper` is the paper's; the others are reduced: a narrower network, fewer images, fewer epochs."""
@@ -119,8 +120,8 @@ NOTES = (
     "pSGLD's V is the average of squared gradients of the mean loss; of grad U the step would vanish.",
     "Accuracies are averages of the evaluations after each of the last five epochs, for the training set without augmentation; "
     "ensemble_test_accuracy is that of the predictions averaged over them.",
-    "Scales 'short' and 'quick' are reduced: a narrower network, images of the 12k subset, fewer epochs with L in proportion. N "
-    "stays 50,000, so that lr / N, tau and the prior keep the paper's numbers and their weight in a step.",
+    "Scales 'medium', 'short' and 'quick' are reduced: a narrower network, images of the 12k subset, fewer epochs with L in "
+    "proportion. N stays 50,000, so that lr / N, tau and the prior keep the paper's numbers and their weight in a step.",
     "The paper scale needs a GPU (train(..., device='cuda')); on two cores it takes half an hour per epoch. We have not run it.",
 )
 
