@@ -114,7 +114,7 @@ for line in sys.stdin:
     print(child, flush=True)
     print(os.waitpid(child, 0)[1], flush=True)
 """
-LONG = replace(SAMPLERS, stages=tuple(replace(part, epochs=15) for part in SAMPLERS.stages))
+LONG = replace(SAMPLERS, stages=tuple(replace(part, epochs=24) for part in SAMPLERS.stages))
 
 
 def test_a_process_killed_at_random_moments_ends_with_the_same_bits(tmp_path):
@@ -127,7 +127,7 @@ def test_a_process_killed_at_random_moments_ends_with_the_same_bits(tmp_path):
             zygote.stdin.write("go\n")
             zygote.stdin.flush()
             child = int(zygote.stdout.readline())
-            time.sleep(moments.uniform(0.05, 0.4))
+            time.sleep(moments.uniform(0.05, 0.2))
             if kills < 10:
                 with contextlib.suppress(ProcessLookupError):  # it was faster
                     os.kill(child, signal.SIGKILL)
@@ -242,7 +242,15 @@ def test_seeds_differ_and_stages_share_no_noise(tmp_path):
 
 def test_a_diverged_run_says_where(tmp_path):
     with pytest.raises(DivergedError, match=r"landsat tiny seed 0: the loss is (nan|inf) at epoch [123], step \d+"):
-        train(landsat(stage("SGHMC", epochs=3, lr=1e9)), 0, tmp_path)
+        train(landsat(stage("SGHMC", epochs=3, lr=1e9)), 0, tmp_path / "a")
+    with pytest.raises(DivergedError, match=r"landsat tiny seed 0: a prediction is nan at epoch 1, step 1$"):
+        train(landsat(stage("SGLD", lr=1e38), batch_size=200), 0, tmp_path / "b")  # the only update of the epoch overflows
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path):
+    (tmp_path / "checkpoint.pt").write_bytes(b"damaged")
+    with pytest.raises(ValueError, match=r"checkpoint\.pt needs to be a checkpoint of train"):
+        train(SAMPLERS, 0, tmp_path)
 
 
 def test_bad_plans_are_refused():

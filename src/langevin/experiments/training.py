@@ -10,6 +10,7 @@ import fcntl
 import io
 import math
 import os
+import pickle
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -130,9 +131,7 @@ class _Run:
             loss = functional.cross_entropy(self.model(x), y)
             value = loss.item()
             if not math.isfinite(value):
-                raise DivergedError(
-                    f"{plan.data} {plan.method} seed {self.seed}: the loss is {value} at epoch {epoch + 1}, step {self.step + 1}"
-                )
+                raise self.diverged("the loss is", value, self.step + 1)
             loss.backward()
             if prior is not None:
                 add_prior(self.model, prior, self.num_data)
@@ -147,10 +146,17 @@ class _Run:
         self.save()
         return record
 
+    def diverged(self, what: str, value: float, step: int) -> DivergedError:
+        """Say where it happened."""
+        plan, epoch = self.plan, len(self.records) + 1
+        return DivergedError(f"{plan.data} {plan.method} seed {self.seed}: {what} {value} at epoch {epoch}, step {step}")
+
     def measure(self) -> dict[str, Any]:
         """Evaluate; on the training set, without augmentation, in the last epochs only, for it takes a fifth of an epoch's time."""
         plan, inputs = self.plan, self.inputs
         votes = predict(self.model, inputs, inputs.x_test)
+        if not (finite := votes.isfinite()).all():  # the last update did it: no loss has seen it yet
+            raise self.diverged("a prediction is", votes[~finite][0].item(), self.step)
         found: dict[str, Any] = {"test_accuracy": accuracy(votes, inputs.y_test)}
         if plan.threshold is not None:
             found["sparsity_ratio"] = sparsity_ratio(self.model, plan.threshold)
@@ -203,7 +209,10 @@ class _Run:
 
     def restore(self) -> None:
         """Take over the checkpoint."""
-        state = torch.load(self.path, map_location=self.inputs.device, weights_only=True)
+        try:
+            state = torch.load(self.path, map_location=self.inputs.device, weights_only=True)
+        except (EOFError, RuntimeError, pickle.UnpicklingError) as error:
+            raise ValueError(f"{self.path} needs to be a checkpoint of train(); remove it to start again: {error}") from error
         for name, value in self._identity().items():
             if state[name] != value:
                 raise needs("train", "folder", f"a run with the {name} of this one ({value})", state[name])
