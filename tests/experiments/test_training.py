@@ -21,7 +21,7 @@ from langevin import priors, schedules
 from langevin.experiments import training
 from langevin.experiments.data import KNOWN, load
 from langevin.experiments.images import Inputs, augmentations, channel_moments, crop_and_flip
-from langevin.experiments.measures import sparsity_ratio
+from langevin.experiments.measures import predict, sparsity_ratio
 from langevin.experiments.models import mlp
 from langevin.experiments.optimizers import effective_temperature, make_optimizer
 from langevin.experiments.plans import MLP, Plan, ResNet18, Stage
@@ -310,6 +310,16 @@ def test_images_are_standardised_by_channel(images):
     torch.testing.assert_close(scaled.std((0, 2, 3), correction=0), torch.ones(3), atol=1e-5, rtol=0)
     mean, std = channel_moments(torch.tensor([[[[0, 255]], [[10, 30]]]], dtype=torch.uint8))
     assert (mean.flatten().tolist(), std.flatten().tolist()) == ([127.5, 20.0], [127.5, 10.0])
+
+
+def test_a_prediction_depends_on_its_own_image_alone_and_leaves_the_batch_norms_as_they_are(images):
+    inputs, model = Inputs(images, 0), initial_network(images, 0).train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    together = predict(model, inputs, inputs.x_test)
+    alone = torch.cat([predict(model.train(), inputs, row[None]) for row in inputs.x_test])
+    torch.testing.assert_close(alone, together)
+    torch.testing.assert_close(together.sum(-1), torch.ones(10))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 def test_the_sparsity_ratio_counts_connection_weights_from_the_threshold_on():
