@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from langevin.experiments.spec import Published
 
-__all__ = ["LEVEL", "RULE", "Summary", "differs", "summarise", "welch"]
+__all__ = ["LEVEL", "RULE", "Summary", "differs", "fisher", "summarise", "welch"]
 
 LEVEL = 0.01
 RULE = (
     "Welch's t-test on the two means, with both standard errors and the Welch–Satterthwaite degrees of freedom; ≠ where p < 0.01, "
-    "≈ where chance explains the difference. One comparison in a hundred is marked by chance. Without two standard errors, or away "
-    "from the paper's scale, there is no mark."
+    "≈ where chance explains the difference. Counts such as “3 of 5” are compared by Fisher's exact test at the same level. One "
+    "comparison in a hundred is marked by chance. Without two standard errors, or away from the paper's scale, there is no mark."
 )
 
 
@@ -64,7 +64,20 @@ def welch(ours: Summary, published: Published) -> float | None:
     return float(2 * t.sf(abs(ours.mean - published.mean) / math.sqrt(sum(squares)), degrees))
 
 
-def differs(ours: Summary, published: Published) -> bool | None:
+def fisher(ours: Summary, published: Published) -> float:
+    """Return the two-sided p-value of equal shares, each the mean of n ones and zeros.
+
+    Example:
+        >>> f"{fisher(Summary(5, 0.0, 0.0), Published(1.0, None, 5)):.3f}"
+        '0.008'
+    """
+    from scipy.stats import fisher_exact
+
+    counts = [[round(side.mean * side.n), side.n - round(side.mean * side.n)] for side in (ours, published)]
+    return float(fisher_exact(counts).pvalue)
+
+
+def differs(ours: Summary, published: Published, *, is_count: bool = False) -> bool | None:
     """Whether the difference exceeds what chance explains; None where that cannot be told."""
-    p = welch(ours, published)
+    p = fisher(ours, published) if is_count else welch(ours, published)
     return None if p is None else p < LEVEL

@@ -4,7 +4,7 @@
 records/
   records.jsonl     a journal (`langevin.journal`): only ever appended to, a line that a kill cut short is ignored
   lock              held by the one process that writes
-  arrays/*.npz      what figures need, float32; written before the line that names the file
+  arrays/*.npz      what figures need, float32, one file for each cell; written before the lines that name it
   work/<cell>/      checkpoints of unfinished cells
 ```
 """
@@ -20,7 +20,7 @@ import platform
 import subprocess
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -136,7 +136,8 @@ class Records:
 
     def add(self, records: Iterable[Record]) -> None:
         """Append records: all of them are on the disk when this returns. Arrays among the results go to files of their own."""
-        entries = [asdict(self._stored(record)) for record in records]
+        records = list(records)
+        entries = [asdict(record) for record in self._stored(records)]
         with self._journal.writing():
             if not self._journal.path.exists() or self._journal.path.stat().st_size == 0:
                 self._journal.begin()
@@ -152,15 +153,24 @@ class Records:
         """Give the lock back."""
         self._journal.unlock()
 
-    def _stored(self, record: Record) -> Record:
-        arrays = {name: value for name, value in record.results.items() if isinstance(value, np.ndarray)}
-        plain = {name: _plain(value) for name, value in record.results.items() if name not in arrays}
-        name = None
+    def _stored(self, records: list[Record]) -> list[Record]:
+        """Put all arrays of a cell into one file; return the records without them, and with its name."""
+        arrays = {
+            f"{record.seed}/{name}": value
+            for record in records
+            for name, value in record.results.items()
+            if isinstance(value, np.ndarray)
+        }
+        file = None
         if arrays:
-            name = f"{record.experiment}-{record.scale}-{record.method}-{record.seed}.npz"
+            first, last = records[0], records[-1]
+            file = f"{first.experiment}-{first.scale}-{first.method}-{first.seed}-{last.seed}.npz"
             (self.folder / "arrays").mkdir(exist_ok=True)
-            write_atomic(self.folder / "arrays" / name, _packed(arrays))
-        return Record(**{**_fields(record), "results": plain, "arrays": name})
+            write_atomic(self.folder / "arrays" / file, _packed(arrays))
+        plain = [
+            {name: _plain(value) for name, value in record.results.items() if not isinstance(value, np.ndarray)} for record in records
+        ]
+        return [replace(record, results=results, arrays=file) for record, results in zip(records, plain, strict=True)]
 
 
 def read_records(folder: str | os.PathLike[str]) -> tuple[list[Record], dict[tuple[str, str, str, int], dict[str, NDArray[Any]]]]:
@@ -173,11 +183,14 @@ def read_records(folder: str | os.PathLike[str]) -> tuple[list[Record], dict[tup
     if not (folder / "records.jsonl").exists():
         raise FileNotFoundError(f"{folder} has no records.jsonl: `langevin run` makes one")
     records = _sorted(_open(folder).state)
+    files: dict[str, dict[str, NDArray[Any]]] = {}
+    for file in sorted({record.arrays for record in records if record.arrays}):
+        with np.load(folder / "arrays" / file) as stored:
+            files[file] = {name: stored[name] for name in stored.files}
     arrays = {}
     for record in records:
-        if record.arrays is not None:
-            with np.load(folder / "arrays" / record.arrays) as stored:
-                arrays[record.key] = {name: stored[name] for name in stored.files}
+        own = files.get(record.arrays or "", {})
+        arrays[record.key] = {name.partition("/")[2]: value for name, value in own.items() if name.startswith(f"{record.seed}/")}
     return records, arrays
 
 
@@ -205,10 +218,6 @@ def _open(folder: Path) -> Journal[_Lines]:
 
 def _sorted(state: _Lines) -> list[Record]:
     return [state.records[key] for key in sorted(state.records)]
-
-
-def _fields(record: Record) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in Record.__dataclass_fields__}
 
 
 def _plain(value: Any) -> Any:

@@ -33,17 +33,17 @@ class Entry:
     published: Published | None
     differs: bool | None  # beyond chance; None for no test
     is_best: bool
-    digits: int
+    column: Column
 
     @property
     def text(self) -> str:
         """Ours, with its standard error."""
-        return "–" if self.ours is None else _plus_minus(self.ours.mean, self.ours.error, self.digits)
+        return "–" if self.ours is None else _written(self.ours, self.column)
 
     @property
     def published_text(self) -> str:
         """The paper's, with its standard error."""
-        return "" if self.published is None else _plus_minus(self.published.mean, self.published.error, self.digits)
+        return "" if self.published is None else _written(self.published, self.column)
 
     @property
     def mark(self) -> str:
@@ -238,9 +238,8 @@ def _column(column: Column, records: dict[str, list[Record]], is_paper: bool) ->
     entries = {}
     for name, summary in ours.items():
         published = column.published.get(name)
-        tested = is_paper and column.compared and summary is not None and published is not None
-        mark = differs(summary, published) if tested else None  # type: ignore[arg-type]
-        entries[name] = Entry(summary, published, mark, summary is not None and summary.mean == best, column.digits)
+        mark = differs(summary, published, is_count=column.is_count) if is_paper and summary and published else None
+        entries[name] = Entry(summary, published, mark, summary is not None and summary.mean == best, column)
     return entries
 
 
@@ -291,8 +290,11 @@ def _number(value: Any, digits: int) -> str:
     return "–" if value is None else f"{value:,.{digits}f}".replace("-", "−")
 
 
-def _plus_minus(mean: float, error: float | None, digits: int) -> str:
-    return _number(mean, digits) + ("" if error is None or digits == 0 else f" ± {_number(error, digits)}")
+def _written(value: Summary | Published, column: Column) -> str:
+    if column.is_count:
+        return f"{round(value.mean * value.n)} of {value.n}"
+    has_error = value.error is not None and column.digits > 0
+    return _number(value.mean, column.digits) + (f" ± {_number(value.error, column.digits)}" if has_error else "")
 
 
 def _setting(value: Any) -> str:

@@ -96,7 +96,7 @@ class Column:
         digits: after the point.
         published: by method name.
         better: "high" or "low" for the best row to be set in bold, "" for neither.
-        compared: whether chance is asked for: shares of 0 and 1 have no standard error.
+        is_count: whether each run gives 1 or 0; then it is shown as "3 of 5", and Fisher's exact test compares.
     """
 
     key: str
@@ -104,7 +104,7 @@ class Column:
     digits: int = 2
     published: Mapping[str, Published] = field(default_factory=dict)
     better: str = ""
-    compared: bool = True
+    is_count: bool = False
 
 
 @dataclass(frozen=True)
