@@ -72,6 +72,7 @@ def png(figure: Figure) -> bytes:
 
 def _grid(rows: int, columns: int, width: float, height: float, **options: Any) -> tuple[Figure, list[Axes]]:
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    figure.get_layout_engine().set(h_pad=0.1, w_pad=0.06)  # type: ignore[union-attr,call-arg]
     return figure, list(np.atleast_1d(figure.subplots(rows, columns, **options)).ravel())
 
 

@@ -146,7 +146,7 @@ MIXTURE = Experiment(
             (
                 Column("total_variation", "total variation", 3, better="low"),
                 Column("floor", "of exact draws", 3),
-                Column("smallest_share", "smallest share of a mode (0.2)", 3),
+                Column("smallest_share", "smallest mode (of 0.2)", 3),
                 Column("temperature", "temperature measured", 2),
                 Column("steps", "steps", 0),
                 Column("cpu_seconds", "CPU seconds", 1),
