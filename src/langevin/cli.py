@@ -48,7 +48,7 @@ def run(
 ) -> None:
     """Run experiments, or go on with them; Ctrl-C or a kill loses nothing that is done."""
     chosen = _experiments(names)
-    with _spoken_errors():
+    with _SpokenErrors():
         records = Records(out)
         given = [name for name in methods.split(",") if name] or None
         cells = plan(chosen, scale, records, methods=given, seeds=_numbers(seeds))
@@ -77,7 +77,7 @@ def report(
     """Write one self-contained page, and the pictures, from records alone."""
     from langevin.experiments.report import plain_tables, write_report  # Matplotlib takes a second to import
 
-    with _spoken_errors():
+    with _SpokenErrors():
         page, sections = write_report(records, out, scale or None)
     typer.echo(plain_tables(sections))
     typer.echo(f"report: {page.resolve()}")
@@ -129,7 +129,7 @@ class _Bar(Monitor):
         self._bar.set_postfix_str("; ".join(self._running))
 
 
-class _spoken_errors:  # noqa: N801 - used as a function
+class _SpokenErrors:
     """Turn what users can get wrong into a message and exit code 2."""
 
     def __enter__(self) -> None:
@@ -142,7 +142,7 @@ class _spoken_errors:  # noqa: N801 - used as a function
 
 
 def _experiments(names: list[str]) -> list[Experiment]:
-    with _spoken_errors():
+    with _SpokenErrors():
         return list(EXPERIMENTS.values()) if names == ["all"] else [find(name) for name in names]
 
 

@@ -6,8 +6,8 @@ import json
 import re
 
 import pytest
-
 from experiments.toys import TOY
+
 from langevin.experiments import report
 from langevin.experiments.compare import Summary, differs, fisher, summarise, welch
 from langevin.experiments.record import Record, Records
@@ -19,10 +19,22 @@ ORIGIN = {"commit": "abc", "versions": {"torch": "2"}, "machine": {"processor": 
 def make(folder, values, method="good", scale="paper", **more):
     """Record values of the toy experiment, one for each seed."""
     method = TOY.method(method)
-    common = {"settings": TOY.settings_of(method, TOY.scale(scale)), "seeds": tuple(range(len(values))), "seconds": 12.3, "origin": ORIGIN}
+    common = {
+        "settings": TOY.settings_of(method, TOY.scale(scale)),
+        "seeds": tuple(range(len(values))),
+        "seconds": 12.3,
+        "origin": ORIGIN,
+    }
     records = Records(folder)
     records.add(
-        Record("toy", scale, method.name, seed, results={"value": value, "law_temperature": 0.25}, **({"status": "done"} | common | more))
+        Record(
+            "toy",
+            scale,
+            method.name,
+            seed,
+            results={"value": value, "law_temperature": 0.25},
+            **({"status": "done"} | common | more),
+        )
         for seed, value in enumerate(values)
     )
     records.close()

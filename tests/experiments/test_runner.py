@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from experiments.toys import DEADLY, TOY
+
 from langevin.experiments.record import Records
 from langevin.experiments.runner import Monitor, plan, run_cells
 

@@ -16,6 +16,7 @@ METHODS = (
     Method("slow", "Slow", "msgld", {"step_size": 0.1}, ours=("step_size",)),
     Method("bad", "Bad", "asgld", ours=("*",), note="fails"),
 )
+PUBLISHED = {"good": Published(11.0, 0.5, 5), "slow": Published(50.0, 0.1, 5)}
 
 
 def run(method, scale, seeds, folder, progress):
@@ -43,7 +44,9 @@ TOY = Experiment(
     methods=METHODS,
     scales=SCALES,
     run=run,
-    tables=(Table("Values", (Column("value", "value", 2, {"good": Published(11.0, 0.5, 5), "slow": Published(50.0, 0.1, 5)}, "high"),)),),
+    tables=(
+        Table("Values", (Column("value", "value", 2, {"good": Published(11.0, 0.5, 5), "slow": Published(50.0, 0.1, 5)}, "high"),)),
+    ),
     listings=(Listing("All", {"value": "v"}, 1, {"good": {"value": (1.0, 2.0)}}),),
     settings=(Setting("steps", "8", "paper"), Setting("start", "0", "ours", "not given")),
 )

@@ -105,7 +105,7 @@ def draw_errors(panel: Axes, view: View) -> None:
 
 def _draw_scatter(panel: Axes, view: View, method: Method) -> None:
     draws = next(iter(view.of(method, "scatter").values()))
-    panel.scatter(*draws.T, s=6, alpha=0.55, linewidths=0, color=view.style(method)["color"])
+    panel.scatter(draws[:, 0], draws[:, 1], s=6, alpha=0.55, linewidths=0, color=view.style(method)["color"])
     target = gaussian([[1.0, 0.9], [0.9, 1.0]])
     # A Gaussian in the plane has probability p within energy -log(1 - p) of its mode.
     levels = [-np.log(1 - p) for p in (0.5, 0.9, 0.99)]
@@ -279,30 +279,37 @@ def landsat_figure(view: View) -> Figure | None:
 FIGURES: dict[str, Sequence[Drawn]] = {
     "gaussian": (
         Drawn(
-            "figure-1", "Figure 1. Left: error of the covariance along iterations, one run as a line and the middle 80 percent "
-            "of all runs as a band; of the rows of ours the mean. Right: the first 1000 iterations over contours that hold 50, 90 and 99 percent.", gaussian_figure,
+            "figure-1",
+            "Figure 1. Left: error of the covariance along iterations, one run as a line and the middle 80 percent of all runs as "
+            "a band; of the rows of ours the mean. Right: the first 1000 iterations over contours that hold 50, 90 and 99 percent.",
+            gaussian_figure,
         ),
     ),
     "mixture": (
         Drawn(
-            "figure-2", "Figure 2. The true energy, and what the draws of one run say it is: −log of their histogram, smoothed by a "
-            "fifth of a unit; white where there was no draw. White lines are contours of the true energy.", mixture_figure,
+            "figure-2",
+            "Figure 2. The true energy, and what the draws of one run say it is: −log of their histogram, smoothed by a fifth of a "
+            "unit; white where there was no draw. White lines are contours of the true energy.",
+            mixture_figure,
         ),
     ),
     "ravine": (
         Drawn("figure-3a", "Figure 3a. The regression, its global pattern, and 100 data.", regression_figure),
         Drawn(
-            "figure-3b", "Figure 3b. Sample paths on data set 0, thinned by 50, over the energy (dark is low). The circle is the start, "
-            "the star the truth.", ravine_figure,
+            "figure-3b",
+            "Figure 3b. Sample paths on data set 0, thinned by 50, over the energy (dark is low). The circle is the first point of "
+            "the path, the star the truth.",
+            ravine_figure,
         ),
     ),
     "landsat": (
         Drawn(
-            "figure-4", "Figure 4. Training (left) and test error along the run: mean over seeds, with their range as a band.",
+            "figure-4",
+            "Figure 4. Training (left) and test error along the run: mean over seeds, with their range as a band.",
             landsat_figure,
         ),
     ),
-}  # fmt: skip
+}
 
 
 def overview(views: Mapping[str, View]) -> Figure | None:

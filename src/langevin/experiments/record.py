@@ -167,10 +167,11 @@ class Records:
             file = f"{first.experiment}-{first.scale}-{first.method}-{first.seed}-{last.seed}.npz"
             (self.folder / "arrays").mkdir(exist_ok=True)
             write_atomic(self.folder / "arrays" / file, _packed(arrays))
-        plain = [
-            {name: _plain(value) for name, value in record.results.items() if not isinstance(value, np.ndarray)} for record in records
-        ]
-        return [replace(record, results=results, arrays=file) for record, results in zip(records, plain, strict=True)]
+
+        def plain(results: Mapping[str, Any]) -> dict[str, Any]:
+            return {name: _plain(value) for name, value in results.items() if not isinstance(value, np.ndarray)}
+
+        return [replace(record, results=plain(record.results), arrays=file) for record in records]
 
 
 def read_records(folder: str | os.PathLike[str]) -> tuple[list[Record], dict[tuple[str, str, str, int], dict[str, NDArray[Any]]]]:

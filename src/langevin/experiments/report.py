@@ -133,7 +133,9 @@ class Section:
         return sum(timing.seconds for timing in self.timings)
 
 
-def write_report(records: str | os.PathLike[str], out: str | os.PathLike[str], scale: str | None = None) -> tuple[Path, list[Section]]:
+def write_report(
+    records: str | os.PathLike[str], out: str | os.PathLike[str], scale: str | None = None
+) -> tuple[Path, list[Section]]:
     """Write ``index.html`` and the pictures.
 
     Args:
@@ -189,7 +191,9 @@ def plain_tables(sections: Sequence[Section]) -> str:
             heads = ["", "n", *(column.label for column in view.table.columns)]
             rows = [[row.method.label, str(row.n), *map(_plain, row.entries)] for row in view.rows]
             widths = [max(len(row[k]) for row in [heads, *rows]) for k in range(len(heads))]
-            lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in [heads, *rows]]
+            lines += [
+                "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in [heads, *rows]
+            ]
     return "\n".join(lines) + "\n"
 
 
@@ -298,4 +302,10 @@ def _written(value: Summary | Published, column: Column) -> str:
 
 
 def _setting(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else f"({', '.join(map(_setting, value))})" if isinstance(value, tuple) else str(value)
+    return (
+        f"{value:g}"
+        if isinstance(value, float)
+        else f"({', '.join(map(_setting, value))})"
+        if isinstance(value, tuple)
+        else str(value)
+    )

@@ -156,7 +156,7 @@ class _Worker:
 
 def _recorded(records: Records, cell: Cell, outcome: Finished, origin: dict[str, Any]) -> list[Record]:
     """Write a cell's records and, when it is done, remove its checkpoints."""
-    shared = {
+    shared: dict[str, Any] = {
         "experiment": cell.experiment.name, "scale": cell.scale.name, "method": cell.method.name, "settings": cell.settings,
         "error": outcome.error, "notes": outcome.notes, "seeds": tuple(cell.seeds), "origin": origin,
         "seconds": round(outcome.seconds, 3), "cpu_seconds": round(outcome.cpu_seconds, 3),
@@ -183,5 +183,3 @@ def _stretches(seeds: list[int]) -> list[range]:
         else:
             found.append(range(seed, seed + 1))
     return found
-
-

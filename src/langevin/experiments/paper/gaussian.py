@@ -64,7 +64,8 @@ GAUSSIAN = Experiment(
     name="gaussian",
     title="A Gaussian with high correlation",
     section="Section 4.1, figure 1",
-    about="N(0, Σ) with Σ = [[1, 0.9], [0.9, 1]]. The paper shows that ASGLD and MSGLD estimate Σ as well as SGLD does. Its bias factors "
+    about="N(0, Σ) with Σ = [[1, 0.9], [0.9, 1]]. The paper shows that ASGLD and MSGLD estimate Σ as well as SGLD does. Its "
+    "bias factors "
     "are so small here that the colder law of the adaptive drifts cannot be seen; the two rows of ours with a = 1 show it.",
     methods=(
         Method("sgld", "SGLD", "sgld", {"step_size": 0.1}),
@@ -106,7 +107,8 @@ GAUSSIAN = Experiment(
                 Column("covariance_error", "average absolute error of Σ", 4, better="low"),
                 Column("temperature", "temperature measured", 3),
             ),
-            note="The paper gives no numbers here. The step itself (ε = 0.1 at a curvature of 10) and the gradient noise make every law "
+            note="The paper gives no numbers here. The step itself (ε = 0.1 at a curvature of 10) and the gradient noise make "
+            "every law "
             "hotter than 1: compare rows, not the row with 1.",
         ),
     ),

@@ -1,4 +1,4 @@
-"""Section 4.3, table 1 and figure 3: a regression with long narrow energy ravines, with the settings as they stand in the appendix."""
+"""Section 4.3, table 1 and figure 3: a regression with long narrow energy ravines, with the appendix's settings taken literally."""
 
 from __future__ import annotations
 
@@ -108,7 +108,8 @@ RAVINE = Experiment(
     name="ravine",
     title="Long narrow ravines",
     section="Section 4.3, table 1, figure 3",
-    about="Two parameters of a wiggling regression, 10,000 data, true value (20, 10), prior N(0, I). In the paper MSGLD finds the truth in "
+    about="Two parameters of a wiggling regression, 10,000 data, true value (20, 10), prior N(0, I). In the paper MSGLD finds "
+    "the truth in "
     "five of five runs, ASGLD in four, the others never. The rows below are the appendix's settings taken literally, on "
     "U = N · mean NLL − log prior. There ε · curvature is about 8 at the mode, so no step of this size can stay there.",
     methods=(
@@ -145,12 +146,19 @@ RAVINE = Experiment(
                     is_count=True,
                 ),
             ),
-            note="The published distances are made from the paper's table 1; its data sets are not known, so runs are compared as samples. "
+            note="The published distances are made from the paper's table 1; its data sets are not known, so runs are compared "
+            "as samples. "
             f"The text counts four of five for ASGLD; three of its estimates are within {NEAR}.",
         ),
     ),
     listings=(
-        Listing("Table 1: every estimate", {"theta_1": "θ₁", "theta_2": "θ₂"}, 2, PUBLISHED, "Run k is data set k; ours are not the paper's."),
+        Listing(
+            "Table 1: every estimate",
+            {"theta_1": "θ₁", "theta_2": "θ₂"},
+            2,
+            PUBLISHED,
+            "Run k is data set k; ours are not the paper's.",
+        ),
     ),
     settings=(
         Setting("initial ε, β, a, λ", "table “ravinetab” of the appendix", "paper"),
