@@ -2,9 +2,15 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-all lint bench bench-optim clean
+.PHONY: demo reproduce test test-all lint bench bench-optim clean
 demo: .venv/installed
-	$(BIN)/python examples/demo.py
+	$(BIN)/langevin run gaussian mixture ravine landsat --scale quick --jobs 2 --out out/records
+	$(BIN)/langevin report --records out/records --out out/report
+
+# The paper's four examples at its own scale: an hour on two cores. Killed, it goes on where it stopped.
+reproduce: .venv/installed
+	$(BIN)/langevin run all --scale paper --jobs 2 --out out/records
+	$(BIN)/langevin report --records out/records --out out/report
 
 test: .venv/installed
 	$(BIN)/python -m pytest
