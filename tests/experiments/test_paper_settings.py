@@ -71,8 +71,8 @@ def test_cifar_at_paper_scale_is_the_appendix(num_classes):
 @pytest.mark.parametrize(("num_classes", "length"), [(10, 4), (100, 9)])
 def test_a_shorter_cifar_run_decays_in_proportion(num_classes, length):
     factor = cifar.DECAY[num_classes][0]
-    (stage,) = cifar.plan("SGD", "medium", num_classes).stages
-    assert [stage.lr(epoch) for epoch in range(25)] == pytest.approx([0.1 * factor ** (epoch // length) for epoch in range(25)])
+    lr = cifar.decay(0.1, num_classes, 25)
+    assert [lr(epoch) for epoch in range(25)] == pytest.approx([0.1 * factor ** (epoch // length) for epoch in range(25)])
 
 
 def test_every_method_has_a_plan_at_every_scale():

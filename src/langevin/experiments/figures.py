@@ -276,6 +276,41 @@ def landsat_figure(view: View) -> Figure | None:
     return figure
 
 
+# No figure of the paper: the networks along their epochs.
+
+
+def draw_epochs(panel: Axes, view: View, name: str, label: str) -> None:
+    """Draw a quantity after every epoch: the mean over seeds, with their range as a band."""
+    for method in view.methods(name):
+        curves, style = np.stack(list(view.of(method, name).values())), view.style(method)
+        epoch = np.arange(1, curves.shape[1] + 1)
+        panel.fill_between(epoch, curves.min(0), curves.max(0), color=style["color"], alpha=0.12, linewidth=0)
+        panel.plot(epoch, curves.mean(0), label=method.label, linewidth=1.4, **style)
+    decorate(panel, "epoch", label)
+
+
+def mnist_figure(view: View) -> Figure | None:
+    """Draw test error and sparsity ratio along the two stages."""
+    if not view.methods("test_error"):
+        return None
+    figure, panels = _grid(1, 2, 5.6, 3.9)
+    for panel, name, label in zip(panels, ("test_error", "ratio"), ("test error, percent", "sparsity ratio, percent"), strict=True):
+        draw_epochs(panel, view, name, label)
+        panel.set_yscale("log")
+    _legend(panels[0])
+    return figure
+
+
+def cifar_figure(view: View) -> Figure | None:
+    """Draw the test error along the epochs."""
+    if not view.methods("test_error"):
+        return None
+    figure, panels = _grid(1, 1, 7.2, 4.2)
+    draw_epochs(panels[0], view, "test_error", "test error, percent")
+    _legend(panels[0])
+    return figure
+
+
 FIGURES: dict[str, Sequence[Drawn]] = {
     "gaussian": (
         Drawn(
@@ -309,6 +344,13 @@ FIGURES: dict[str, Sequence[Drawn]] = {
             landsat_figure,
         ),
     ),
+    "mnist": (
+        Drawn(
+            "mnist", "Test error and sparsity ratio after every epoch: mean over seeds, with their range as a band.", mnist_figure
+        ),
+    ),
+    "cifar10": (Drawn("cifar10", "Test error after every epoch: mean over seeds, with their range as a band.", cifar_figure),),
+    "cifar100": (Drawn("cifar100", "Test error after every epoch: mean over seeds, with their range as a band.", cifar_figure),),
 }
 
 

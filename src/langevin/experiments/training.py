@@ -12,7 +12,7 @@ import math
 import os
 import pickle
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ def train(
     plan: Plan,
     seed: int,
     folder: str | os.PathLike[str],
-    progress: bool | None = None,
+    progress: bool | Callable[[float], None] | None = None,
     *,
     device: torch.device | str = "cpu",
 ) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def train(
         plan: what to do.
         seed: everything random is a function of it.
         folder: for the checkpoint; it is made when absent, and belongs to this plan and seed alone.
-        progress: show a progress bar; None shows one on a terminal only.
+        progress: show a progress bar; None shows one on a terminal only. A function is told the share of epochs done instead.
         device: where to train. Bits repeat on the same device with the same number of threads.
 
     Returns:
@@ -84,13 +84,15 @@ def train(
         if run.path.exists():
             run.restore()
         # tqdm takes disable=None as "only on a terminal".
-        disable = None if progress is None else not progress
+        disable = True if callable(progress) else None if progress is None else not progress
         name = f"{plan.data} {plan.method} seed {seed}"
         with tqdm(total=plan.epochs, initial=len(run.records), desc=name, unit="epoch", disable=disable) as bar:
             while len(run.records) < plan.epochs:
                 record = run.train_epoch()
                 bar.set_postfix(loss=f"{record['loss']:.4f}", test=f"{record['test_accuracy']:.2f}", refresh=False)
                 bar.update()
+                if callable(progress):
+                    progress(len(run.records) / plan.epochs)
         return run.result()
 
 

@@ -51,10 +51,11 @@ def _invariant(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
 
 
 EXTRA = {
+    "ASGLD invariant": _invariant(METHODS["ASGLD"]),
     "MSGLD invariant": _invariant(METHODS["MSGLD"]),
     "Adam, no prior": tuple(replace(stage, prior=None) for stage in METHODS["Adam"]),
 }
-"""Rows of ours: MSGLD with noise on the momentum, and Adam by the letter of the appendix."""
+"""Rows of ours: noise on the momentum, and Adam by the letter of the appendix."""
 
 METHODS.update(EXTRA)
 
