@@ -40,7 +40,7 @@ def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Prog
             [(posterior.output_fn(position, inputs).argmax(-1) == labels).float().mean() for inputs, labels in pairs]
         )
 
-    kernel = method.kernel(step_size=schedule, temperature=TEMPERATURE)
+    kernel = method.kernel(step_size=schedule, temperature=TEMPERATURE).for_run(num_steps - averaged)
     samples = run_chains(
         kernel,
         posterior,
@@ -99,6 +99,14 @@ LANDSAT = Experiment(
         Method("sghmc", "SGHMC", "sghmc", {"beta": 0.9}),
         Method("asgld", "ASGLD", "asgld", {"bias_factor": 10.0, "betas": (0.9, 0.999), "eps_root": 1e-5}),
         Method("msgld", "MSGLD", "msgld", {"bias_factor": 5.0, "beta": 0.9}),
+        Method(
+            "asgld-invariant",
+            "ASGLD invariant",
+            "asgld",
+            {"bias_factor": 10.0, "betas": (0.9, 0.999), "eps_root": 1e-5, "invariant": True},
+            ours=("*",),
+            note="the momentum has noise of its own; V is frozen when the averaged end of the run begins",
+        ),
         Method(
             "msgld-invariant",
             "MSGLD invariant",

@@ -63,7 +63,7 @@ def stacked_data(seeds: range) -> tuple[Tensor, Tensor]:
 def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Progress) -> Results:
     """Run a cell: seed s is data set s with chain s."""
     num_steps, warmup = scale.settings["num_steps"], scale.settings["warmup"]
-    kernel = method.kernel()
+    kernel = method.kernel().for_run(warmup)
     samples = run_chains(
         kernel,
         Side(ravine()),
@@ -118,6 +118,14 @@ RAVINE = Experiment(
         Method("psgld", "pSGLD", "psgld", {"step_size": 1e-4, "beta": 0.9, "eps": 1e-6}, note="V of grad U"),
         Method("asgld", "ASGLD", "asgld", {"step_size": 1e-4, "bias_factor": 1000.0, "betas": (0.9, 0.999), "eps_root": 1e-5}),
         Method("msgld", "MSGLD", "msgld", {"step_size": 1e-4, "bias_factor": 10.0, "beta": 0.99}),
+        Method(
+            "asgld-invariant",
+            "ASGLD invariant",
+            "asgld",
+            {"step_size": 1e-4, "bias_factor": 1000.0, "betas": (0.9, 0.999), "eps_root": 1e-5, "invariant": True},
+            ours=("*",),
+            note="the momentum has noise of its own; V is frozen after the burn-in",
+        ),
         Method(
             "msgld-invariant",
             "MSGLD invariant",
