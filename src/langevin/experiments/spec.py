@@ -15,11 +15,16 @@ from typing import Any, Protocol
 from langevin.checks import needs
 from langevin.kernels import Kernel
 from langevin.samplers import RECIPES
-from langevin.schedules import constant, cyclical, polynomial, step_decay
+from langevin.schedules import Schedule, constant, cyclical, polynomial, step_decay
 
 __all__ = ["Column", "Experiment", "Listing", "Method", "Progress", "Published", "Results", "Run", "Scale", "Setting", "Table"]
 
-SCHEDULES = {"constant": constant, "cyclical": cyclical, "polynomial": polynomial, "step_decay": step_decay}
+SCHEDULES: dict[str, Callable[..., Schedule]] = {
+    "constant": constant,
+    "cyclical": cyclical,
+    "polynomial": polynomial,
+    "step_decay": step_decay,
+}
 
 Progress = Callable[[float], None]
 """Takes the share of a cell that is done, 0 to 1."""
