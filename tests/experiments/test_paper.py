@@ -14,7 +14,7 @@ from langevin.experiments.paper.ravine import PUBLISHED, Side, stacked_data
 from langevin.experiments.record import Record, Records
 from langevin.experiments.registry import EXPERIMENTS, find
 from langevin.experiments.report import plain_tables, write_report
-from langevin.experiments.spec import Scale
+from langevin.experiments.spec import Method, Scale
 from langevin.experiments.worker import Cell, execute
 from langevin.gradients import minibatch
 from langevin.targets import ravine, ravine_data
@@ -127,6 +127,11 @@ def test_settings_are_plain_and_every_published_row_has_a_method():
             assert {name for column in table.columns for name in column.published} <= names
         assert {setting.source for setting in experiment.settings} == {"paper", "ours"}
     assert set(PUBLISHED) == {"sgld", "sghmc", "psgld", "asgld", "msgld"}
+
+
+def test_a_step_size_may_be_a_schedule_in_words():
+    method = Method("x", "X", "sgld", {"step_size": {"kind": "step_decay", "initial": 0.4, "factor": 0.5, "every": 10}})
+    assert [method.kernel().step_size(step) for step in (0, 10, 29)] == [0.4, 0.2, 0.1]
 
 
 def test_an_unknown_experiment_is_answered_with_the_choices():

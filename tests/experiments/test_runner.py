@@ -70,7 +70,8 @@ def test_other_settings_and_missing_seeds_make_new_cells(tmp_path):
     assert [cell.seeds for cell in plan([apart], "paper", records, methods=["good"])] == [range(k, k + 1) for k in range(3)]
 
 
-def test_a_run_that_is_killed_goes_on_where_it_stopped(tmp_path):
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_run_that_is_killed_goes_on_where_it_stopped(tmp_path, how):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent / "src")])}
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
@@ -82,8 +83,8 @@ def test_a_run_that_is_killed_goes_on_where_it_stopped(tmp_path):
         assert first.poll() is None, first.stderr.read().decode()
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    first.send_signal(signal.SIGKILL)
-    first.wait()
+    first.send_signal(how)
+    first.wait(timeout=30)
     first.stderr.close()
     time.sleep(0.5)  # the process that it had started follows it
     counted = len(next(folder.glob("work/toy-paper-slow*/counter")).read_text().split())

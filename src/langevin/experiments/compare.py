@@ -31,8 +31,8 @@ def summarise(values: Sequence[float | None]) -> Summary | None:
     """Return mean and standard error of the values that are there; None when there are none.
 
     Example:
-        >>> summarise([1.0, 2.0, 3.0, None])
-        Summary(n=3, mean=2.0, error=0.5773502691896258)
+        >>> summarise([1.0, 3.0, None])
+        Summary(n=2, mean=2.0, error=1.0)
     """
     finite = [float(value) for value in values if value is not None and math.isfinite(value)]
     n = len(finite)

@@ -269,10 +269,10 @@ def landsat_figure(view: View) -> Figure | None:
     """Draw figure 4."""
     if not view.methods("test_error"):
         return None
-    figure, panels = _grid(1, 2, 5.6, 3.9)
+    figure, panels = _grid(1, 2, 6.0, 3.9)
     draw_accuracy(panels[0], view, "train_error", "training error, percent")
     draw_accuracy(panels[1], view, "test_error", "test error, percent")
-    _legend(panels[0])
+    _legend(panels[1], loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
 
 
@@ -359,10 +359,12 @@ def overview(views: Mapping[str, View]) -> Figure | None:
     needed = {"gaussian": "curve", "mixture": "density", "ravine": "path", "landsat": "test_error"}
     if not all(name in views and views[name].methods(array) for name, array in needed.items()):
         return None
-    figure, panels = _grid(2, 2, 5.2, 3.9)
+    figure, panels = _grid(2, 2, 5.6, 3.9)
     draw_errors(panels[0], views["gaussian"])
-    draw_accuracy(panels[1], views["landsat"], "test_error", "Landsat: test error, percent")
-    _legend(panels[1])
+    _title(panels[0], "Gaussian: error of the covariance")
+    draw_accuracy(panels[1], views["landsat"], "test_error", "test error, percent")
+    _legend(panels[1], loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    _title(panels[1], "Landsat: test error")
     mixed, ravined = views["mixture"], views["ravine"]
     draw_energy(panels[2], mixed, _prefer(mixed.methods("density"), "msgld-invariant"))
     panels[2].set_title("Five modes: " + panels[2].get_title(loc="left"), fontsize=10, color=INK, loc="left")

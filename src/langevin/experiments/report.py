@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -277,10 +277,10 @@ def _seeds(seeds: Sequence[int]) -> str:
 
 
 def _temperature(record: Record) -> str:
-    if "law_temperature" not in record.results or record.settings["sampler"] not in ("sgld", "psgld", "sghmc", "asgld", "msgld"):
-        return ""
-    value = record.results["law_temperature"]
-    return "colder, by direction" if value is None else f"{value:.3g}"
+    value = record.results.get("law_temperature")
+    if value is None:  # ASGLD's law has no single temperature; what is no sampler has none at all
+        return "colder, by direction" if record.settings["sampler"] == "asgld" else "–"
+    return f"{value:.3g}"
 
 
 def _origin(record: Record) -> str:
@@ -302,10 +302,8 @@ def _written(value: Summary | Published, column: Column) -> str:
 
 
 def _setting(value: Any) -> str:
-    return (
-        f"{value:g}"
-        if isinstance(value, float)
-        else f"({', '.join(map(_setting, value))})"
-        if isinstance(value, tuple)
-        else str(value)
-    )
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_setting(entry)}" for name, entry in value.items())
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_setting, value))})"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -15,8 +15,16 @@ from typing import Any, Protocol
 from langevin.checks import needs
 from langevin.kernels import Kernel
 from langevin.samplers import RECIPES
+from langevin.schedules import Schedule, constant, cyclical, polynomial, step_decay
 
 __all__ = ["Column", "Experiment", "Listing", "Method", "Progress", "Published", "Results", "Run", "Scale", "Setting", "Table"]
+
+SCHEDULES: dict[str, Callable[..., Schedule]] = {
+    "constant": constant,
+    "cyclical": cyclical,
+    "polynomial": polynomial,
+    "step_decay": step_decay,
+}
 
 Progress = Callable[[float], None]
 """Takes the share of a cell that is done, 0 to 1."""
@@ -41,7 +49,8 @@ class Method:
         name: for the command line and the records.
         label: for people.
         sampler: a key of `RECIPES`, or what the experiment's `run` makes of it.
-        settings: plain numbers, as the sampler takes them.
+        settings: plain numbers, as the sampler takes them; a step size may be a mapping such as
+            ``{"kind": "step_decay", "initial": 1e-4, "factor": 0.5, "every": 3000}``, one of `langevin.schedules`.
         ours: names of those settings that the paper does not give; ("*",) for a row that it does not have at all.
         note: what a reader of the row should know.
     """
@@ -55,7 +64,11 @@ class Method:
 
     def kernel(self, **more: Any) -> Kernel:
         """Make the sampler."""
-        return RECIPES[self.sampler](**{**self.settings, **more})
+        settings = {**self.settings, **more}
+        if isinstance(settings.get("step_size"), Mapping):
+            words = dict(settings["step_size"])
+            settings["step_size"] = SCHEDULES[words.pop("kind")](**words)
+        return RECIPES[self.sampler](**settings)
 
 
 @dataclass(frozen=True)

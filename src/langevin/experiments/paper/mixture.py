@@ -26,7 +26,7 @@ GRID = 64  # cells per axis of the density in the figure
 KEPT = 20_000  # draws of each chain that are kept
 COMPONENTS, SAMPLES = 5, 10  # of NGVI
 COMPILE_FROM = 1.0  # processor seconds; below, compiling takes longer than all of it
-_PROBE, _CHUNK = 2_048, 100
+_PROBE, _PROBED, _CHUNK = 512, 0.02, 100  # steps, share of the budget that the speed is measured on, steps of NGVI at a time
 
 
 def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Progress) -> Results:
@@ -71,13 +71,21 @@ def _sample(method: Method, target: Mixture, budget: float, seeds: range, progre
             compile=budget >= COMPILE_FROM,
         ).draws
 
-    chains(_PROBE, lambda share: None)
-    start = time.process_time()
-    chains(_PROBE, lambda share: None, _PROBE // 16)
-    num_steps = max(_PROBE, int(_PROBE * budget / (time.process_time() - start)))
+    num_steps, cost = _PROBE, 0.0
+    chains(num_steps, _untold, num_steps)  # compiles
+    while cost < _PROBED * budget:
+        num_steps *= 4
+        start = time.process_time()
+        chains(num_steps, _untold, num_steps)
+        cost = time.process_time() - start
+    num_steps = int(num_steps * budget / cost)
     start = time.process_time()
     draws = chains(num_steps, progress, max(1, num_steps // KEPT))
     return draws, {"steps": num_steps, "cpu_seconds": time.process_time() - start}
+
+
+def _untold(share: float) -> None:
+    """Take no note of progress."""
 
 
 def _fit(method: Method, target: Mixture, budget: float, seeds: range, progress: Progress) -> tuple[Tensor, dict[str, Any]]:
