@@ -151,6 +151,21 @@ MIXTURE = Experiment(
             ours=("*",),
             note="the momentum has noise of its own",
         ),
+        Method(
+            "asgld-invariant",
+            "ASGLD invariant",
+            "asgld",
+            {
+                "step_size": 0.05,
+                "bias_factor": 1.0,
+                "betas": (0.9, 0.999),
+                "eps_root": 1e-5,
+                "invariant": True,
+                "adapt_steps": 10_000,
+            },
+            ours=("*",),
+            note="the momentum has noise of its own; V is frozen after 10,000 steps",
+        ),
     ),
     scales=(
         Scale("quick", {"cpu_seconds": 3.0}, num_seeds=5, seconds=12),
