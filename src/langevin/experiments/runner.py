@@ -16,6 +16,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
+import torch
+
 from langevin.checks import check_integer
 from langevin.experiments.record import Record, Records, fingerprint, provenance
 from langevin.experiments.spec import Experiment
@@ -79,7 +81,7 @@ def run_cells(cells: Sequence[Cell], records: Records, *, jobs: int = 1, monitor
     monitor = Monitor() if monitor is None else monitor
     origin, made = provenance(), []
     waiting = list(reversed(cells))
-    num_threads = max(1, (os.cpu_count() or 1) // jobs)
+    num_threads = max(1, torch.get_num_threads() // jobs)  # OMP_NUM_THREADS counts
     workers: list[_Worker] = []
     try:
         while waiting or any(worker.cell for worker in workers):
