@@ -7,7 +7,7 @@ demo: .venv/installed
 	$(BIN)/langevin run gaussian mixture ravine landsat --scale quick --jobs 2 --out out/records
 	$(BIN)/langevin report --records out/records --out out/report
 
-# The paper's four examples at its own scale: an hour on two cores. Killed, it goes on where it stopped.
+# Every experiment at the paper's own scale; `langevin list` estimates the minutes. Killed, it goes on where it stopped.
 reproduce: .venv/installed
 	$(BIN)/langevin run all --scale paper --jobs 2 --out out/records
 	$(BIN)/langevin report --records out/records --out out/report
