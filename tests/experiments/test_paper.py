@@ -130,7 +130,7 @@ def test_settings_are_plain_and_every_published_row_has_a_method():
 
 
 def test_an_unknown_experiment_is_answered_with_the_choices():
-    with pytest.raises(ValueError, match="one of gaussian, mixture, ravine, landsat"):
+    with pytest.raises(ValueError, match="one of gaussian, mixture, ravine, ravine-search, landsat"):
         find("imagenet")
 
 

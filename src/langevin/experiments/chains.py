@@ -15,7 +15,7 @@ from langevin.experiments.spec import Progress
 from langevin.kernels import Kernel
 from langevin.noise import Purpose, normal, streams
 from langevin.sample import resume, sample
-from langevin.schedules import Schedule
+from langevin.schedules import Schedule, explores
 from langevin.store import Samples
 from langevin.targets import Target
 
@@ -67,7 +67,7 @@ def _watched(schedule: Any, num_steps: int, progress: Progress) -> Schedule:
             progress(step / num_steps)
         return schedule(step)
 
-    return Schedule(str(schedule), value)
+    return Schedule(str(schedule), value, lambda step: explores(schedule, step))
 
 
 def _whole(samples: Samples, num_steps: int) -> Samples:
