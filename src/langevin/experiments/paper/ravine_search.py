@@ -101,7 +101,7 @@ def _candidate(ranges: Mapping[str, Any], point: list[float], num_steps: int) ->
     beta, beta_2 = 1 - _between(BETA, point[2]), 1 - _between(BETA_2, point[3])
     settings: dict[str, Any] = {}
     if "a * step_size" in ranges:
-        settings["bias_factor"] = _between(ranges["a * step_size"], bias) / step
+        settings["bias_factor"] = float(f"{_between(ranges['a * step_size'], bias) / step:.4g}")
     if "1 - beta_2" in ranges and "1 - beta_1" in ranges:
         settings["betas"] = (beta, beta_2)
     elif "1 - beta_2" in ranges or "1 - beta_1" in ranges:
@@ -119,7 +119,7 @@ def _schedule(initial: float, point: list[float], num_steps: int) -> Schedule:
     if kind == 1:
         return step_decay(initial, factor=0.5, every=max(1, round((2_000, 3_000, 5_000, 10_000)[int(4 * first)] * scale)))
     if kind == 2:
-        return polynomial(initial, power=0.2 + 0.8 * first, offset=scale * _between((100.0, 10_000.0), second))
+        return polynomial(initial, power=round(0.2 + 0.8 * first, 3), offset=_between((100.0 * scale, 10_000.0 * scale), second))
     return reheating(initial, cycle_length=num_steps // 3)
 
 
@@ -130,11 +130,9 @@ def _between(ends: tuple[float, float], share: float) -> float:
 
 
 def _short(value: Any) -> str:
-    return f"({', '.join(map(_short, value))})" if isinstance(value, tuple) else f"{value:.4g}" if _is_float(value) else str(value)
-
-
-def _is_float(value: Any) -> bool:
-    return isinstance(value, float)
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_short, value))})"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Progress) -> Results:
