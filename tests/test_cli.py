@@ -73,7 +73,7 @@ def test_the_module_lists_the_experiments_of_the_paper():
         assert word in done.stdout
     wrong = subprocess.run([sys.executable, "-m", "langevin", "run", "imagenet"], capture_output=True, text=True, timeout=60)
     assert wrong.returncode == 2
-    assert "one of gaussian, mixture, ravine, landsat" in wrong.stderr
+    assert "one of gaussian, mixture, ravine, ravine-search, landsat" in wrong.stderr
 
 
 @pytest.mark.slow

@@ -8,12 +8,13 @@ from langevin.experiments.paper.landsat import LANDSAT
 from langevin.experiments.paper.mixture import MIXTURE
 from langevin.experiments.paper.networks import CIFAR10, CIFAR100, MNIST
 from langevin.experiments.paper.ravine import RAVINE
+from langevin.experiments.paper.ravine_search import RAVINE_SEARCH
 from langevin.experiments.spec import Experiment
 
 __all__ = ["EXPERIMENTS", "find"]
 
 EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment for experiment in (GAUSSIAN, MIXTURE, RAVINE, LANDSAT, MNIST, CIFAR10, CIFAR100)
+    experiment.name: experiment for experiment in (GAUSSIAN, MIXTURE, RAVINE, RAVINE_SEARCH, LANDSAT, MNIST, CIFAR10, CIFAR100)
 }
 """In the order of the paper; `langevin list` shows them."""
 

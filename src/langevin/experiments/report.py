@@ -87,6 +87,11 @@ class ListingView:
     rows: tuple[tuple[Method, str, tuple[str, ...], tuple[str, ...]], ...]
     width: int
 
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """Headings of the runs."""
+        return self.listing.heads or tuple(f"run {k + 1}" for k in range(self.width))
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -252,7 +257,7 @@ def _listing(view: View, listing: Listing) -> ListingView:
     for method in view.experiment.methods:
         own = _done(view, method)
         for key, label in listing.keys.items() if own else ():
-            ours = tuple(_number(record.results.get(key), listing.digits) for record in own)
+            ours = tuple(_number(record.results.get(key), listing.digits) for record in own[: listing.runs])
             theirs = tuple(_number(value, listing.digits) for value in listing.published.get(method.name, {}).get(key, ()))
             rows.append((method, label, ours, theirs))
     return ListingView(listing, tuple(rows), max((max(len(row[2]), len(row[3])) for row in rows), default=0))
@@ -291,6 +296,8 @@ def _origin(record: Record) -> str:
 
 
 def _number(value: Any, digits: int) -> str:
+    if isinstance(value, str):
+        return value
     return "–" if value is None else f"{value:,.{digits}f}".replace("-", "−")
 
 

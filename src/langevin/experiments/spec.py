@@ -131,13 +131,18 @@ class Table:
 
 @dataclass(frozen=True)
 class Listing:
-    """Every single run, as in the paper's table 1: methods and keys in rows, seeds in columns."""
+    """Single runs, as in the paper's table 1: methods and keys in rows, seeds in columns; numbers or texts.
+
+    `runs` shows the first so many only, under `heads` where those are given.
+    """
 
     title: str
     keys: Mapping[str, str]  # name in the results: label
     digits: int = 2
     published: Mapping[str, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)  # method: key: one number per run
     note: str = ""
+    runs: int | None = None
+    heads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

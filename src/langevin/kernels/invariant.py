@@ -12,7 +12,7 @@ from torch import Tensor
 from langevin.checks import check_integer, needs
 from langevin.drifts import Memory, Momentum, ScaledAverage
 from langevin.kernels.base import Clock, Kernel
-from langevin.schedules import as_schedule, constant
+from langevin.schedules import as_schedule, constant, explores
 
 __all__ = ["Invariant"]
 
@@ -40,8 +40,9 @@ class Invariant(Kernel):
     Args:
         drift: a scaled average: momentum, Adam, AdaMax or the Adam with a matrix.
         annealing: what the bias factor is multiplied by, a schedule; any keeps the target.
-        adapt_steps: first steps in which G follows the gradients; then it is frozen, which invariance needs. None takes the
-            warm-up of `sample`; stepped by hand, G then follows for ever, and the law holds as far as it changes slowly.
+        adapt_steps: first steps in which G follows the gradients; then it is frozen, which invariance needs, but for the
+            exploration phases of a schedule, which are warm-ups again: `sample` keeps no draws of them. None takes the warm-up of
+            `sample`; stepped by hand, G then follows for ever, and the law holds as far as it changes slowly.
     """
 
     drift: ScaledAverage = field(default_factory=Momentum)
@@ -72,7 +73,8 @@ class Invariant(Kernel):
         return torch.zeros_like(position), torch.zeros_like(position), *self.drift.start(position)[1:]
 
     def clock(self, step: int) -> Clock:  # noqa: D102
-        adapting = float(self.adapt_steps is None or step < self.adapt_steps)
+        is_warming = explores(self.step_size, step)  # type: ignore[arg-type] # a schedule since __post_init__
+        adapting = float(self.adapt_steps is None or step < self.adapt_steps or is_warming)
         return super().clock(step)._replace(annealing=self.annealing(step), adapting=adapting)  # type: ignore[operator]
 
     def for_run(self, warmup: int) -> Kernel:  # noqa: D102

@@ -14,7 +14,7 @@ from langevin.experiments.spec import Column, Experiment, Listing, Method, Progr
 from langevin.targets import Ravine, ravine, ravine_data
 from langevin.targets.base import Batch, Evaluation
 
-__all__ = ["RAVINE", "TRUTH", "Side", "run", "stacked_data"]
+__all__ = ["RAVINE", "TRUTH", "Side", "distances", "published", "run", "stacked_data"]
 
 TRUTH = (20.0, 10.0)
 NEAR = 0.3  # an estimate within this distance has found the truth
@@ -94,11 +94,13 @@ def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Prog
     return results
 
 
-def _distances(method: str) -> list[float]:
+def distances(method: str) -> list[float]:
+    """Return the distances of a method's published estimates to the truth."""
     return [math.dist(pair, TRUTH) for pair in zip(*PUBLISHED[method].values(), strict=True)]
 
 
-def _published(values: list[float]) -> Published:
+def published(values: list[float]) -> Published:
+    """Return mean and standard error of published values."""
     mean = sum(values) / len(values)
     spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
     return Published(mean, spread / math.sqrt(len(values)), len(values))
@@ -145,12 +147,12 @@ RAVINE = Experiment(
         Table(
             "How far the estimate is from (20, 10), over five data sets",
             (
-                Column("distance", "distance to the truth", 2, {name: _published(_distances(name)) for name in PUBLISHED}, "low"),
+                Column("distance", "distance to the truth", 2, {name: published(distances(name)) for name in PUBLISHED}, "low"),
                 Column(
                     "near",
                     f"runs within {NEAR} of it",
                     0,
-                    {name: _published([float(d < NEAR) for d in _distances(name)]) for name in PUBLISHED},
+                    {name: published([float(d < NEAR) for d in distances(name)]) for name in PUBLISHED},
                     is_count=True,
                 ),
             ),
