@@ -72,7 +72,7 @@ def run(
 def report(
     records: Annotated[Path, typer.Option(help="The folder of records.")] = RECORDS,
     out: Annotated[Path, typer.Option(help="Where the page and its pictures go.")] = REPORT,
-    scale: Annotated[str, typer.Option(help="Only this scale; by default the largest that each experiment has.")] = "",
+    scale: Annotated[str, typer.Option(help="Only this scale; by default the largest, and smaller ones that add rows.")] = "",
 ) -> None:
     """Write one self-contained page, and the pictures, from records alone."""
     from langevin.experiments.report import plain_tables, write_report  # Matplotlib takes a second to import

@@ -146,7 +146,7 @@ def write_report(
     Args:
         records: a folder that `langevin run` made.
         out: where the page goes.
-        scale: show this scale only; by default the largest that each experiment has results of.
+        scale: show this scale only; by default the largest that each experiment has, and smaller ones that add rows.
 
     Returns:
         The page's path, and what is on it.
@@ -160,7 +160,8 @@ def write_report(
     folder.mkdir(parents=True, exist_ok=True)
     for picture in (picture for section in sections for picture in section.pictures):
         write_atomic(folder / f"{picture.name}.png", picture.data)
-    cover = overview({section.experiment.name: section.view for section in sections})
+    # Of an experiment that is there at two scales the larger comes first, and is the one to show.
+    cover = overview({section.experiment.name: section.view for section in reversed(sections)})
     if cover is not None:
         write_atomic(folder / "overview.png", png(cover))
     text = (resources.files(__package__) / "report.html.j2").read_text()
@@ -172,16 +173,18 @@ def write_report(
 
 
 def make_sections(records: str | os.PathLike[str], scale: str | None = None) -> list[Section]:
-    """Gather what the page shows, in the order of the paper."""
+    """Gather what the page shows, in the order of the paper: of each experiment the largest scale, and smaller ones that add rows."""
     found, arrays = read_records(records)
     sections = []
     for experiment in EXPERIMENTS.values():
         own = [record for record in found if record.experiment == experiment.name]
+        shown: set[str] = set()
         for size in reversed(experiment.scales):
             chosen = tuple(record for record in own if record.scale == size.name and scale in (None, size.name))
-            if chosen and (any(record.is_done for record in chosen) or size is experiment.scales[0]):
-                sections.append(_section(View(experiment, chosen, arrays), size))
-                break
+            done = {record.method for record in chosen if record.is_done}
+            if done - shown or (chosen and not shown and size is experiment.scales[0]):
+                sections.append(_section(View(experiment, chosen, arrays), size, f"-{size.name}" if shown else ""))
+                shown |= done
     if not sections:
         raise ValueError(f"{records} has no records of a known experiment" + (f" at scale {scale}" if scale else ""))
     return sections
@@ -206,10 +209,10 @@ def _plain(entry: Entry) -> str:
     return entry.text + (f" [paper {entry.published_text}]{entry.mark}" if entry.published else "")
 
 
-def _section(view: View, scale: Scale) -> Section:
+def _section(view: View, scale: Scale, suffix: str = "") -> Section:
     experiment = view.experiment
     drawn = [(figure, figure.draw(view)) for figure in FIGURES.get(experiment.name, ())]
-    pictures = tuple(Picture(figure.name, figure.caption, png(made)) for figure, made in drawn if made is not None)
+    pictures = tuple(Picture(figure.name + suffix, figure.caption, png(made)) for figure, made in drawn if made is not None)
     return Section(
         experiment,
         scale,
