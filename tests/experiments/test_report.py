@@ -108,6 +108,16 @@ def test_the_largest_scale_is_shown_unless_another_is_asked_for(tmp_path):
         report.make_sections(tmp_path, "short")
 
 
+def test_a_smaller_scale_is_shown_as_well_where_it_has_rows_that_the_larger_lacks(tmp_path):
+    make(tmp_path, [2.0, 2.0], scale="paper")
+    make(tmp_path, [1.0, 1.0], scale="quick")
+    make(tmp_path, [3.0, 3.0], scale="quick", method="slow")
+    sections = report.make_sections(tmp_path)
+    assert [section.scale.name for section in sections] == ["paper", "quick"]
+    page, _ = report.write_report(tmp_path, tmp_path / "out")
+    assert all(page.read_text().count(f'id="toy-{scale}"') == 1 for scale in ("paper", "quick"))
+
+
 def test_a_number_that_is_missing_is_a_dash(tmp_path):
     make(tmp_path, [None, None])
     assert "–" in report.plain_tables(report.make_sections(tmp_path))
