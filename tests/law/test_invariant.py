@@ -141,6 +141,12 @@ def test_the_scale_is_frozen_after_the_warm_up_of_sample():
     assert "follows the gradients until sample() freezes it" in kernel.description
 
 
+def test_the_scale_follows_again_in_exploration_phases():
+    schedule = lv.schedules.cyclical(0.01, cycle_length=100, exploration=0.5)
+    kernel = lv.asgld(schedule, bias_factor=2.0, betas=(0.9, 0.99), invariant=True).for_run(150)
+    assert [kernel.clock(step).adapting for step in (0, 60, 149, 150, 199, 200, 249, 250)] == [1, 1, 1, 0, 0, 1, 1, 0]
+
+
 @pytest.mark.parametrize("invariant", [False, True])
 def test_an_annealed_bias_factor_is_that_of_each_step(invariant):
     schedule = lv.schedules.polynomial(4.0, power=0.6)

@@ -7,7 +7,8 @@ same start, batches and noise, up to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, cast
 
@@ -69,7 +70,7 @@ def mean_positions(
     seed: int,
     progress: Progress,
 ) -> Tensor:
-    """Run every kernel on every data set and return the means of the positions that `sample` would keep, (settings, data sets, dim).
+    """Run every kernel on every data set and return the means of what `sample` would keep, (settings, data sets, dim).
 
     Settings share the start, the batches and the noise of a data set: those of chain `chains[d]` with this seed.
 
@@ -95,7 +96,7 @@ def mean_positions(
     position = init.expand(len(kernels), num_sets, dim).clone()
     memory = together.start(position)
     total, count = torch.zeros_like(position), torch.zeros(len(kernels), 1, 1, dtype=init.dtype)
-    with torch.no_grad():
+    with torch.no_grad(), _one_thread():
         for start in range(0, num_steps, BLOCK):
             progress(start / num_steps)
             steps = range(start, min(num_steps, start + BLOCK))
@@ -114,11 +115,22 @@ def mean_positions(
                 _, gradient = target.evaluate(position, batch)
                 heard = (1 - silent[index])[:, None, None]
                 noise = [heard * drawn[index] for drawn in noises]
-                clock = Clock(*clocks[index].T[..., None, None])  # type: ignore[arg-type] # tensors for floats, as in a scan
+                clock = Clock(*clocks[index].T[..., None, None])  # tensors for floats, as in a compiled scan
                 taken = noise[0] if len(noise) == 1 else torch.stack(noise)
                 position, memory = together.update(position, gradient, taken, memory, clock)
                 total += kept[index][:, None, None] * position
     return total / count
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Tensors of some ten thousand numbers: on a busy machine two threads wait for each other, five times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _explores(kernel: Kernel, step: int) -> bool:

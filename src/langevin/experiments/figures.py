@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -241,6 +242,35 @@ def ravine_figure(view: View) -> Figure | None:
     return figure
 
 
+def search_figure(view: View) -> Figure | None:
+    """Draw how often each method of the search found the truth: on fresh data sets a bar, in the search a ring."""
+    done = [record for record in view.records if record.is_done]
+    found = {method.name: [record.results for record in done if record.method == method.name] for method in view.experiment.methods}
+    methods = [method for method in reversed(view.experiment.methods) if found[method.name]]
+    if not methods:
+        return None
+    figure, (panel,) = _grid(1, 1, 7.2, 0.9 + 0.36 * len(methods))
+    shares = [float(np.mean([result["near"] for result in found[method.name]])) for method in methods]
+    errors = [math.sqrt(share * (1 - share) / len(found[method.name])) for share, method in zip(shares, methods, strict=True)]
+    alphas = [0.9 if method.name == method.sampler else 0.6 for method in methods]
+    bars = panel.barh(
+        range(len(methods)), shares, xerr=errors, height=0.62, ecolor=INK, error_kw={"linewidth": 1.0, "capsize": 2.5}
+    )
+    for bar, method, alpha in zip(bars, methods, alphas, strict=True):
+        bar.set(facecolor=view.style(method)["color"], alpha=alpha)
+    searched = [(place, found[method.name][0].get("search_share")) for place, method in enumerate(methods)]
+    rings = [(share, place) for place, share in searched if share is not None]
+    if rings:
+        panel.plot(
+            *zip(*rings, strict=True), "o", color="white", markeredgecolor=INK, markersize=5, zorder=4, label="in the search"
+        )
+        panel.legend(frameon=False, fontsize=8, labelcolor=INK, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2)
+    panel.set_yticks(range(len(methods)), [method.label for method in methods])
+    panel.set_xlim(0, 1.02)
+    decorate(panel, "share of data sets in which the truth was found", "")
+    return figure
+
+
 # Figure 4: Landsat.
 
 
@@ -335,6 +365,14 @@ FIGURES: dict[str, Sequence[Drawn]] = {
             "Figure 3b. Sample paths on data set 0, thinned by 50, over the energy (dark is low). The circle is the first point of "
             "the path, the star the truth.",
             ravine_figure,
+        ),
+    ),
+    "ravine-search": (
+        Drawn(
+            "ravine-search",
+            "How often the truth was found: bars on fresh data sets, with binomial standard errors; rings on the data sets of the "
+            "search, where the best of many tries looks better than it is. Paler bars are rows of ours.",
+            search_figure,
         ),
     ),
     "landsat": (
