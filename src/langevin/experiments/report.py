@@ -173,7 +173,7 @@ def write_report(
 
 
 def make_sections(records: str | os.PathLike[str], scale: str | None = None) -> list[Section]:
-    """Gather what the page shows, in the order of the paper: of each experiment the largest scale, and smaller ones that add rows."""
+    """Gather what the page shows, in the paper's order: of each experiment the largest scale, and smaller ones that add rows."""
     found, arrays = read_records(records)
     sections = []
     for experiment in EXPERIMENTS.values():
