@@ -108,12 +108,12 @@ def test_a_search_gives_a_page_with_settings_estimates_and_figure(tmp_path):
     scale = RAVINE_SEARCH.scales[0]
     for method in RAVINE_SEARCH.methods:
         shares = []
-        outcome = tiny(method.name, tmp_path / method.name, progress=shares.append)
+        outcome = tiny(method.name, tmp_path / method.name, range(7), shares.append)
         assert outcome.error is None, outcome.error
         assert 0 <= min(shares) <= max(shares) <= 1
         settings = RAVINE_SEARCH.settings_of(method, scale)
         records.add(
-            Record(RAVINE_SEARCH.name, scale.name, method.name, seed, "done", settings, results, seeds=(0, 1, 2))
+            Record(RAVINE_SEARCH.name, scale.name, method.name, seed, "done", settings, results, seeds=tuple(range(7)))
             for seed, results in outcome.results.items()
         )
     page, (section,) = write_report(tmp_path, tmp_path / "report")
@@ -121,8 +121,10 @@ def test_a_search_gives_a_page_with_settings_estimates_and_figure(tmp_path):
     assert [picture.name for picture in section.pictures] == ["ravine-search"]
     text = page.read_text()
     assert outcome.results[0]["chosen"] in text
-    assert "run 4" not in text
-    assert [row.n for row in section.tables[0].rows] == [3] * len(RAVINE_SEARCH.methods)
+    assert "run 5" in text
+    assert "run 6" not in text
+    assert all(row.entries[1].ours.n == 5 for row in section.tables[0].rows), "of data sets 0 to 4"
+    assert [row.n for row in section.tables[0].rows] == [7] * len(RAVINE_SEARCH.methods)
 
 
 def test_the_choice_never_sees_a_fresh_data_set(tmp_path, monkeypatch):

@@ -124,7 +124,7 @@ def mean_positions(
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """Tensors of some ten thousand numbers: on a busy machine two threads wait for each other, five times as long."""
+    """Tensors of some ten thousand numbers: two threads spend more time waiting for each other than they save."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
