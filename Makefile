@@ -2,9 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-all lint bench bench-optim clean
+.PHONY: demo study test test-all lint bench bench-optim clean
 demo: .venv/installed
 	$(BIN)/python examples/demo.py
+
+# Minutes on two cores; finished parts are kept (--again runs them anew).
+study: .venv/installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m langevin.experiments.invariance --out docs/study
 
 test: .venv/installed
 	$(BIN)/python -m pytest

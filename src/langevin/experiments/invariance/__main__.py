@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = PARTS if options.part == "all" else (options.part,)
     if options.again:
         record.forget(chosen)
-    wanted = [(part, unit) for part in chosen for unit in units(part) if not record.has(part, unit)]
+    wanted = [(part, unit) for part in chosen for unit in units(part, options.quick) if not record.has(part, unit)]
     bar = tqdm(total=len(wanted), unit="run", desc="study")
     for part, unit, found in results(wanted, options.quick, options.workers):
         record.add(part, unit, found)

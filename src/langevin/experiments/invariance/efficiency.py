@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from langevin.experiments.invariance.problems import Problem
-from langevin.experiments.invariance.walk import errors, independent_draws, walk
+from langevin.experiments.invariance.walk import Error, errors, independent_draws, walk
 from langevin.kernels import Kernel
 from langevin.noise import Purpose, normal, stream
 from langevin.sample import sample
@@ -90,10 +90,11 @@ def efficiency(problem: Problem, name: str, *, seed: int, quick: bool) -> dict[s
     near = sorted((trial for trial in tried if _is_near(trial)), key=lambda trial: -trial["per_1000"])
     confirmed = (trial for trial in near if _is_near(_try(method, problem, [trial], seed + 1, plan, plan["confirm_chains"])[0]))
     chosen = next(confirmed, None)
-    reports = [] if chosen is None else _report(method, problem, seed, plan, chosen)
+    reports, pooled = ([], None) if chosen is None else _report(method, problem, seed, plan, chosen)
     described = {**plan, "bound": BOUND, "reference": problem.reference, "curvature": problem.curvature}
     refused = len(near) if chosen is None else near.index(chosen)
-    return {"tried": tried, "num_near": len(near), "num_refused": refused, "chosen": chosen, "reports": reports, "plan": described}
+    found = {"tried": tried, "num_near": len(near), "num_refused": refused, "chosen": chosen, "reports": reports}
+    return {**found, "pooled": None if pooled is None else pooled._asdict(), "plan": described}
 
 
 def _is_near(trial: dict[str, Any]) -> bool:
@@ -120,19 +121,22 @@ def _try(
     return [{**setting, **_measure(found, problem)} for setting, found in zip(settings, draws, strict=True)]
 
 
-def _report(method: Method, problem: Problem, seed: int, plan: dict[str, int], chosen: dict[str, Any]) -> list[dict[str, Any]]:
-    """Run the chosen setting on fresh seeds, through the front door."""
+def _report(
+    method: Method, problem: Problem, seed: int, plan: dict[str, int], chosen: dict[str, Any]
+) -> tuple[list[dict[str, Any]], Error | None]:
+    """Run the chosen setting on fresh seeds, through the front door; return what each found, and the law of all together."""
     kernel = method.make(chosen["step_size"], chosen["factor"], chosen["beta"])
-    reports = []
+    reports, draws = [], []
     for fresh in range(seed + 2, seed + 2 + plan["num_seeds"]):
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "chain .* stopped")  # then there is no error, which is the answer
+            warnings.filterwarnings("ignore", "chain .* stopped")  # it has no law then, which is the answer
             found = sample(
                 kernel, problem.target, problem.draw(plan["num_chains"], fresh), num_steps=plan["num_steps"], warmup=plan["warmup"],
                 data=problem.data, batch_size=problem.batch_size, seed=fresh, compile=False, progress=False,
             )  # fmt: skip
         reports.append({"seed": fresh, **_measure(found.draws, problem)})
-    return reports
+        draws.append(found.draws)
+    return reports, errors(torch.cat(draws), problem)
 
 
 def _measure(draws: Tensor, problem: Problem) -> dict[str, Any]:

@@ -55,19 +55,21 @@ def law(problem: Problem, name: str, *, seed: int, quick: bool) -> dict[str, Any
     factors, steps = torch.tensor(chosen).T
     warmth = 1 + factors if form.is_corrected else 1.0
     draws = walk(form.kernel, problem, steps / problem.curvature, factors=factors, warmth=warmth, seed=seed, thin=THIN, **plan)
+    exact = mode_shares(problem.draw(200_000, 0)[None], problem.target) if isinstance(problem.target, Mixture) else None
     points = [
-        {"factor": a, "step": step, **_measure(setting, problem)} for (a, step), setting in zip(chosen, draws, strict=True)
+        {"factor": a, "step": step, **_measure(setting, problem, exact)} for (a, step), setting in zip(chosen, draws, strict=True)
     ]
     return {"points": points, "plan": {**plan, "thin": THIN, "curvature": problem.curvature, "reference": problem.reference}}
 
 
-def _measure(draws: Tensor, problem: Problem) -> dict[str, Any]:
-    """Return the errors of one setting, None for each where it is unstable."""
+def _measure(draws: Tensor, problem: Problem, exact: Tensor | None) -> dict[str, Any]:
+    """Return the errors of one setting, None for each where it is unstable; `exact` are the shares of a mixture's modes."""
     found = errors(draws, problem)
     if found is None:
-        return {"error": None, "signed": None, "chance": None, "shares": None}
-    shares = None
-    if isinstance(problem.target, Mixture):  # of regions: the nearest mean, which in this mixture has the mode's weight only nearly
-        exact = mode_shares(problem.draw(200_000, 0)[None], problem.target)
-        shares = float(0.5 * (mode_shares(draws, problem.target) - exact).abs().sum())
-    return {"error": found.error, "signed": found.signed, "chance": found.chance, "shares": shares}
+        return dict.fromkeys(("error", "signed", "chance", "shares", "shares_chance"))
+    measured = {"error": found.error, "signed": found.signed, "chance": found.chance, "shares": None, "shares_chance": None}
+    if isinstance(problem.target, Mixture) and exact is not None:  # total variation of the regions nearest to each mean
+        by_chain = torch.stack([mode_shares(chain[None], problem.target) for chain in draws])
+        measured["shares"] = float(0.5 * (by_chain.mean(0) - exact).abs().sum())
+        measured["shares_chance"] = float((0.5 / torch.pi) ** 0.5 * (by_chain.std(0) / len(by_chain) ** 0.5).sum())
+    return measured

@@ -17,15 +17,14 @@ PARTS = ("law", "integrator", "efficiency", "ravine")
 SEEDS = {"law": 1, "integrator": 1, "efficiency": 100, "ravine": 1000}
 
 
-def units(part: str) -> list[str]:
-    """Return the units of a part: what is run, kept and resumed as one."""
-    if part == "law":
-        return [f"{name}/{form}" for name in PROBLEMS for form in law.FORMS]
+def units(part: str, quick: bool = False) -> list[str]:
+    """Return the units of a part; a quick run has one or two problems and one data set."""
+    problems = PROBLEMS[: 2 if part == "law" else 1] if quick else PROBLEMS
     if part == "integrator":
         return list(integrator.SETTINGS)
-    if part == "efficiency":
-        return [f"{name}/{method}" for name in PROBLEMS for method in efficiency.METHODS]
-    return ravine.units()
+    if part == "ravine":
+        return [f"{name}/{data_set}" for name in ravine.METHODS for data_set in ravine.DATA_SETS[: 1 if quick else None]]
+    return [f"{name}/{method}" for name in problems for method in (law.FORMS if part == "law" else efficiency.METHODS)]
 
 
 def run_unit(part: str, unit: str, quick: bool) -> dict[str, Any]:

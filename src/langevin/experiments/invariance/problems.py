@@ -136,7 +136,7 @@ def _banana() -> Problem:
     covariance = torch.tensor([1.0, WIDTH**2 + 2 * BEND**2], dtype=torch.float64).diag()
     return Problem(
         "banana", "Banana", Banana(), torch.tensor([0.0, BEND], dtype=torch.float64), covariance, draw,
-        step=0.05, steps=(0.025, 0.05, 0.1, 0.2, 0.4, 0.8), warmup=600, num_steps=2000, num_chains=300,
+        step=0.05, steps=(0.025, 0.05, 0.1, 0.2, 0.4), warmup=600, num_steps=2000, num_chains=1000,
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from langevin.schedules import step_decay
 from langevin.targets import ravine as ravine_target
 from langevin.targets import ravine_data
 
-__all__ = ["DATA_SETS", "METHODS", "TRUTH", "ravine", "units"]
+__all__ = ["DATA_SETS", "METHODS", "TRUTH", "ravine"]
 
 DATA_SETS = range(5)
 TRUTH, NEAR = (20.0, 10.0), 0.3
@@ -35,13 +35,8 @@ METHODS: dict[str, Callable[[], Kernel]] = {
 }
 
 
-def units() -> list[str]:
-    """Return what is run as one: a method on a data set."""
-    return [f"{name}/{data_set}" for name in METHODS for data_set in DATA_SETS]
-
-
 def ravine(unit: str, *, seed: int, quick: bool) -> dict[str, Any]:
-    """Run one method on one data set from several starts."""
+    """Run one method on one data set, `unit` names both, from several starts."""
     name, data_set = unit.split("/")
     seed = seed + int(data_set)
     start = normal(seed, streams(Purpose.INIT, range(NUM_STARTS)), 0, 2, dtype=torch.float64)
