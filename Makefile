@@ -2,9 +2,15 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo study test test-all lint bench bench-optim clean
+.PHONY: demo reproduce study test test-all lint bench bench-optim clean
 demo: .venv/installed
-	$(BIN)/python examples/demo.py
+	$(BIN)/langevin run gaussian mixture ravine landsat --scale quick --jobs 2 --out out/records
+	$(BIN)/langevin report --records out/records --out out/report
+
+# Every experiment at the paper's own scale; `langevin list` estimates the minutes. Killed, it goes on where it stopped.
+reproduce: .venv/installed
+	$(BIN)/langevin run all --scale paper --jobs 2 --out out/records
+	$(BIN)/langevin report --records out/records --out out/report
 
 # Minutes on two cores; finished parts are kept (--again runs them anew).
 study: .venv/installed

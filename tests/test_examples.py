@@ -28,13 +28,6 @@ def test_the_spread_of_the_one_line_example_is_large_where_there_are_no_data(tmp
 
 
 @pytest.mark.slow
-def test_the_demo_prints_its_table_and_draws_its_picture(tmp_path):
-    printed = run("demo.py", cwd=tmp_path)
-    assert len(re.findall(r"^(?:Gaussian|mixture) +(?:sgld|msgld|asgld)", printed, re.M)) == 6
-    assert (tmp_path / "out" / "demo.png").stat().st_size > 100_000
-
-
-@pytest.mark.slow
 @pytest.mark.skipif("LANGEVIN_DATA" not in os.environ, reason="needs MNIST in the folder LANGEVIN_DATA")
 def test_the_mnist_example_averages_better_than_one_draw(tmp_path):
     printed = run("mnist_mlp.py", "--epochs", "3", cwd=tmp_path)

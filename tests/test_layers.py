@@ -18,6 +18,8 @@ LEVELS = [
     {"optim", "sample"},
     {"diagnostics"},
     {"experiments"},
+    {"cli"},
+    {"__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
 

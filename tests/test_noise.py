@@ -371,3 +371,26 @@ def test_bad_input_is_named_with_its_value(call, error, message):
     with pytest.raises(error) as raised:
         call()
     assert message in str(raised.value)
+
+
+def test_integers_are_uniform_and_have_addresses():
+    place = noise.stream(noise.Purpose.AUGMENT)
+    whole = noise.integers(3, place, range(20), 500, (9, 2, 1, 1000))
+    assert whole.shape == (20, 500, 4)
+    assert torch.equal(noise.integers(3, place, 7, 100, (9, 2, 1, 1000)), whole[7, :100])
+    assert torch.equal(noise.integers(3, range(place, place + 2), 7, 100, (9, 2))[0], whole[7, :100, :2])
+    for k, bound in enumerate((9, 2, 1, 1000)):
+        counts = whole[..., k].flatten().bincount(minlength=bound)
+        assert len(counts) == bound
+        mean = 10_000 / bound
+        chi_square = float(((counts - mean) ** 2 / mean).sum())
+        assert abs(chi_square - (bound - 1)) <= 5 * (2 * (bound - 1)) ** 0.5  # 5 standard deviations
+    words = noise.philox((7, 2, 1, 6), (3, 0))  # element, step, chain, purpose; seed
+    found = noise.integers(3, noise.stream(noise.Purpose.AUGMENT, 1), 2, 8, (9, 2, 5, 7))[7]
+    assert found.tolist() == [word * bound >> 32 for word, bound in zip(words, (9, 2, 5, 7), strict=True)]
+
+
+@pytest.mark.parametrize("bounds", [(), (1,) * 5, (0,), (2**31,)])
+def test_integers_refuse_bad_bounds(bounds):
+    with pytest.raises(ValueError, match=r"integers\(bounds=...\) needs"):
+        noise.integers(0, 0, 0, 1, bounds)

@@ -45,6 +45,8 @@ class Purpose(IntEnum):
     """Initial positions."""
     DATA = 5
     """Synthetic data."""
+    AUGMENT = 6
+    """Random changes of the training images."""
 
 
 UPDATE_NOISES = (Purpose.POSITION, Purpose.SECOND)

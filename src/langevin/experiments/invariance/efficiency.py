@@ -1,8 +1,8 @@
 """Part 3: independent draws per gradient, every sampler tuned with the same number of random settings, on fresh seeds.
 
 A setting's step size is a share of the sampler's largest stable one on a Gaussian of the problem's curvature k (for scaled samplers, of
-the curvature in the scaled coordinates). The share is log-uniform in [1 %, 100 %] for all; the rest are the settings that are the
-sampler's own. Chosen is the setting with the most independent draws among those whose law is near enough to the target.
+the curvature in the scaled coordinates). The share is log-uniform from the problem's least to 100 %, the same for all samplers; the
+rest are the settings that are the sampler's own. Chosen is the setting with the most independent draws among those whose law is near enough to the target.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 from langevin.experiments.invariance.problems import Problem
 from langevin.experiments.invariance.walk import Error, errors, independent_draws, walk
 from langevin.kernels import Kernel
-from langevin.noise import Purpose, normal, stream
+from langevin.noise import Purpose, normal, permutation, streams
 from langevin.sample import sample
 from langevin.samplers import adamax_sgld, asgld, msgld, psgld, sghmc, sgld
 
@@ -49,7 +49,7 @@ class Method:
 
     def setting(self, problem: Problem, uniform: list[float]) -> dict[str, float]:
         """Turn three uniform numbers into a setting."""
-        share, beta = 100 ** (uniform[0] - 1), self.betas[int(uniform[1] * len(self.betas))]
+        share, beta = problem.least_share ** (1 - uniform[0]), self.betas[int(uniform[1] * len(self.betas))]
         curvature = problem.curvature if self.scale is None else problem.scaled_curvature / self.scale
         if self.is_hamiltonian:
             return {"share": share, "beta": beta, "factor": 0.0, "step_size": share * 2 * (1 + beta) / curvature}
@@ -81,7 +81,7 @@ def efficiency(problem: Problem, name: str, *, seed: int, quick: bool) -> dict[s
     The best setting of the search must stay near enough to the target in a second run, of more chains and another seed; else the next
     best is taken.
     """
-    long = 8000 if problem.name == "wide" else 2500
+    long = {"wide": 8000, "mixture": 5000, "logistic": 4000}.get(problem.name, 2500)  # by how slowly chains forget
     plan = {"budget": 16, "num_chains": 16, "confirm_chains": 64, "warmup": 1000, "num_steps": 1000 + long, "num_seeds": 5}
     if quick:
         plan = {"budget": 3, "num_chains": 8, "confirm_chains": 16, "warmup": 100, "num_steps": 300, "num_seeds": 2}
@@ -91,7 +91,7 @@ def efficiency(problem: Problem, name: str, *, seed: int, quick: bool) -> dict[s
     confirmed = (trial for trial in near if _is_near(_try(method, problem, [trial], seed + 1, plan, plan["confirm_chains"])[0]))
     chosen = next(confirmed, None)
     reports, pooled = ([], None) if chosen is None else _report(method, problem, seed, plan, chosen)
-    described = {**plan, "bound": BOUND, "reference": problem.reference, "curvature": problem.curvature}
+    described = {**plan, "bound": BOUND, "reference": problem.reference, "curvature": problem.curvature, "least_share": problem.least_share}
     refused = len(near) if chosen is None else near.index(chosen)
     found = {"tried": tried, "num_near": len(near), "num_refused": refused, "chosen": chosen, "reports": reports}
     return {**found, "pooled": None if pooled is None else pooled._asdict(), "plan": described}
@@ -103,10 +103,17 @@ def _is_near(trial: dict[str, Any]) -> bool:
 
 def _search(method: Method, problem: Problem, seed: int, plan: dict[str, int]) -> list[dict[str, Any]]:
     """Try random settings, the same random numbers for every method; those of one beta run side by side."""
-    numbers = torch.special.ndtr(normal(seed, stream(Purpose.DATA), range(plan["budget"]), 3, dtype=torch.float64)).tolist()
+    numbers = _even_numbers(seed, plan["budget"])
     settings = sorted((method.setting(problem, uniform) for uniform in numbers), key=lambda setting: setting["beta"])
     groups = itertools.groupby(settings, lambda setting: setting["beta"])
     return [trial for _, group in groups for trial in _try(method, problem, list(group), seed, plan, plan["num_chains"])]
+
+
+def _even_numbers(seed: int, number: int) -> list[list[float]]:
+    """Return triples of uniform numbers, each element spread evenly over (0, 1): a Latin hypercube (McKay et al. 1979)."""
+    places = permutation(seed, streams(Purpose.DATA, range(3)), 0, number).T
+    within = torch.special.ndtr(normal(seed, streams(Purpose.DATA, range(3)), 1, number, dtype=torch.float64)).T
+    return ((places + within) / number).tolist()
 
 
 def _try(

@@ -18,12 +18,12 @@ SEEDS = {"law": 1, "integrator": 1, "efficiency": 100, "ravine": 1000}
 
 
 def units(part: str, quick: bool = False) -> list[str]:
-    """Return the units of a part; a quick run has one or two problems and one data set."""
+    """Return the units of a part; a quick run has one or two problems."""
     problems = PROBLEMS[: 2 if part == "law" else 1] if quick else PROBLEMS
     if part == "integrator":
         return list(integrator.SETTINGS)
     if part == "ravine":
-        return [f"{name}/{data_set}" for name in ravine.METHODS for data_set in ravine.DATA_SETS[: 1 if quick else None]]
+        return list(ravine.METHODS)
     return [f"{name}/{method}" for name in problems for method in (law.FORMS if part == "law" else efficiency.METHODS)]
 
 

@@ -43,6 +43,7 @@ class Problem:
     num_chains: int  # per setting
     data: tuple[Tensor, ...] | None = None
     batch_size: int | None = None
+    least_share: float = 0.01  # of the largest stable step, where step sizes are searched
     reference: str = "exact"
     reference_error: float = 0.0  # standard error of the reference's variances, relative
 
@@ -156,7 +157,7 @@ def _logistic() -> Problem:
     return Problem(
         "logistic", f"Logistic regression, N = {NUM_DATA}, n = {BATCH_SIZE}", target, found.mean, found.covariance, draw,
         step=0.01, steps=(0.005, 0.01, 0.02, 0.04, 0.08, 0.16), warmup=800, num_steps=2400, num_chains=32,
-        data=(x, y), batch_size=BATCH_SIZE, reference=found.text, reference_error=found.error,
+        data=(x, y), batch_size=BATCH_SIZE, least_share=1e-4, reference=found.text, reference_error=found.error,
     )  # fmt: skip
 
 

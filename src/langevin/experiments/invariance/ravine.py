@@ -1,53 +1,95 @@
 """Part 4: the ravine of section 4.3. Does a run of 30,000 iterations find the truth, (20, 10), by settings chosen on other data sets?
 
 A run counts when its average after the warm-up is within 0.3 of the truth in both elements. It starts at N(0, I), far from there.
+The settings come from random searches on data sets 100 to 159, none of which is reported: 150 settings for each method on six data
+sets, the best eight on twenty more (ASGLD of both forms had a second such search in narrower ranges). Only "ASGLD invariant,
+cycles" had more, about 1,240 settings.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from langevin.experiments.paper.ravine import NEAR, TRUTH, Side, stacked_data
 from langevin.kernels import Kernel
 from langevin.noise import Purpose, normal, streams
 from langevin.sample import sample
-from langevin.samplers import msgld, sghmc, sgld
-from langevin.schedules import step_decay
+from langevin.samplers import asgld, msgld, psgld, sghmc, sgld
+from langevin.schedules import Schedule, polynomial, step_decay
 from langevin.targets import ravine as ravine_target
-from langevin.targets import ravine_data
 
-__all__ = ["DATA_SETS", "METHODS", "TRUTH", "ravine"]
+__all__ = ["DATA_SETS", "METHODS", "ravine"]
 
 DATA_SETS = range(5)
-TRUTH, NEAR = (20.0, 10.0), 0.3
 NUM_STEPS, WARMUP, BATCH_SIZE = 30_000, 10_000, 100
-NUM_STARTS = 4  # runs on each data set, from different starts
-
-# Chosen by 150 random settings for each method on data sets 100 to 125, none of which is reported.
-METHODS: dict[str, Callable[[], Kernel]] = {
-    "SGLD": lambda: sgld(1.58e-4),
-    "SGHMC": lambda: sghmc(1.47e-5, beta=0.9309),
-    "MSGLD published": lambda: msgld(step_decay(1.51e-5, factor=0.5, every=5000), bias_factor=10.96, beta=0.9162),
-    "MSGLD invariant": lambda: msgld(1.34e-6, bias_factor=582.0, beta=0.9862, invariant=True),
-}
+NUM_STARTS = 4  # runs on each data set
 
 
-def ravine(unit: str, *, seed: int, quick: bool) -> dict[str, Any]:
-    """Run one method on one data set, `unit` names both, from several starts."""
-    name, data_set = unit.split("/")
-    seed = seed + int(data_set)
-    start = normal(seed, streams(Purpose.INIT, range(NUM_STARTS)), 0, 2, dtype=torch.float64)
-    steps, warmup = (200, 100) if quick else (NUM_STEPS, WARMUP)
+def falling(initial: float, share: float) -> Schedule:
+    """Make a step size that falls geometrically to a share of itself over the warm-up and then stays."""
+    return Schedule(
+        f"{initial:g} falling to {share:g} of it by step {WARMUP}", lambda step: initial * share ** (min(step, WARMUP) / WARMUP)
+    )
+
+
+def hot_and_cold(initial: float, *, cycle: int = 10_000, decay: float = 0.7, floor: float = 0.01) -> Schedule:
+    """Make cycles that are hot for 80 percent, cool down along a cosine for 10 and stay cold for 10; each a share of the one before."""
+
+    def value(step: int) -> float:
+        cooled = min(max(((step % cycle) / cycle - 0.8) / 0.1, 0.0), 1.0)
+        return initial * decay ** (step // cycle) * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * cooled)))
+
+    return Schedule(f"{initial:g} in cycles of {cycle}, 80 percent hot, times {decay:g} each, floor {floor:g}", value)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A sampler with its settings, and how many first steps its average leaves out."""
+
+    kernel: Kernel
+    warmup: int = WARMUP
+
+
+METHODS: dict[str, Method] = {
+    "SGLD": Method(sgld(falling(1.58e-4, 0.184))),
+    "pSGLD": Method(psgld(polynomial(1.47, power=0.766, offset=5512), beta=0.906, eps=253.6)),
+    "SGHMC": Method(sghmc(1.47e-5, beta=0.9309)),
+    "MSGLD published": Method(msgld(step_decay(1.51e-5, factor=0.5, every=5000), bias_factor=10.96, beta=0.9162)),
+    "ASGLD published": Method(
+        asgld(falling(1.96e-5, 0.0845), bias_factor=123_600.0, betas=(0.8864, 0.9321), eps_root=433.6),
+    ),
+    "MSGLD invariant": Method(msgld(1.34e-6, bias_factor=582.0, beta=0.9862, invariant=True)),
+    "ASGLD invariant": Method(
+        asgld(step_decay(5.16e-6, factor=0.5, every=10_000), bias_factor=919_000.0, betas=(0.95, 0.9744), eps_root=375_700.0,
+              invariant=True)
+    ),
+    # Its average is of the last cold phase alone, where V is frozen.
+    "ASGLD invariant, cycles": Method(
+        asgld(hot_and_cold(1e-6), bias_factor=2.16e6, betas=(0.88, 0.98), eps_root=1e-5, invariant=True), warmup=29_000
+    ),
+}  # fmt: skip
+
+
+def ravine(name: str, *, seed: int, quick: bool) -> dict[str, Any]:
+    """Run one method on every data set from several starts, all of them chains of one run."""
+    method, number = METHODS[name], len(DATA_SETS) * NUM_STARTS
+    start = normal(seed, streams(Purpose.INIT, range(number)), 0, 2, dtype=torch.float64)
+    steps, warmup = (100, 50) if quick else (NUM_STEPS, method.warmup)
+    x, y = stacked_data(DATA_SETS)
+    data = tuple(column.repeat_interleave(NUM_STARTS, 1) for column in (x, y))  # (N, chains): the starts of a data set in a row
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "chain .* stopped")  # such a run did not find the truth, that is all
         found = sample(
-            METHODS[name](), ravine_target(), start, data=ravine_data(seed=int(data_set)), batch_size=BATCH_SIZE,
-            num_steps=steps, warmup=warmup, thin=20, seed=seed, compile=False, progress=False,
+            method.kernel, Side(ravine_target()), start, data=data, batch_size=BATCH_SIZE, num_steps=steps, warmup=warmup,
+            thin=10, seed=seed, compile=False, progress=False,
         )  # fmt: skip
     mean = found.draws.mean(1)
     hits = ((mean - torch.tensor(TRUTH)).abs() < NEAR).all(-1)
-    averages = [None if not torch.isfinite(row).all() else row.tolist() for row in mean]
-    return {"averages": averages, "hits": hits.tolist(), "plan": {"num_steps": steps, "warmup": warmup, "batch_size": BATCH_SIZE}}
+    averages = [row.tolist() if torch.isfinite(row).all() else None for row in mean]
+    plan = {"num_steps": steps, "warmup": warmup, "batch_size": BATCH_SIZE, "kernel": method.kernel.description}
+    return {"averages": averages, "hits": hits.reshape(len(DATA_SETS), NUM_STARTS).tolist(), "plan": plan}

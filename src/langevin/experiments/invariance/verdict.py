@@ -84,11 +84,9 @@ def _efficiency(part: Part) -> list[str]:
 
 
 def _ravine(part: Part) -> list[str]:
-    hits: dict[str, list[list[bool]]] = {}
-    for unit, found in part.items():
-        hits.setdefault(unit.split("/")[0], []).append(found["hits"])
     shown = ", ".join(
-        f"{method} {sum(row[0] for row in rows)} of {len(rows)} data sets ({sum(map(sum, rows))} of {sum(map(len, rows))} runs)"
-        for method, rows in hits.items()
+        f"{name} {sum(row[0] for row in found['hits'])} of {len(found['hits'])} ({sum(map(sum, found['hits']))} of "
+        f"{sum(map(len, found['hits']))} runs)"
+        for name, found in part.items()
     )
-    return [f"Ravine: {shown}."]
+    return [f"Ravine, data sets on which the first run finds the truth: {shown}."]

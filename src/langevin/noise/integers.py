@@ -1,0 +1,47 @@
+"""Whole numbers by address, for choices such as a crop or a flip; in plain torch on every device, since few are ever needed."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from langevin.noise.address import LOW, Address, check_int, check_normal, result_shape
+from langevin.noise.reference import philox
+
+__all__ = ["integers"]
+
+
+def integers(
+    seed: int, stream: Address, step: Address, size: int, bounds: tuple[int, ...], *, device: torch.device | str = "cpu"
+) -> Tensor:
+    """Draw for every element one whole number below each of the bounds, from the Philox block of the element's own.
+
+    Word k of the block, w, gives ``floor(w * bounds[k] / 2**32)``: uniform to within bounds[k] / 2**32.
+
+    Args:
+        seed: 0 <= seed < 2**64.
+        stream: 0 <= stream < 2**40, or a range of them with step 1.
+        step: 0 <= step < 2**56, or a range of them with step 1.
+        size: how many elements.
+        bounds: one to four of them, each in [1, 2**31).
+        device: where to compute; the result is the same everywhere.
+
+    Returns:
+        An int64 tensor of shape (len(step), len(stream), size, len(bounds)), without the axes of those that are plain ints.
+
+    Example:
+        >>> from langevin.noise import Purpose, stream
+        >>> dice = integers(0, stream(Purpose.DATA), 0, 1_000, (6, 6))
+        >>> dice.shape, int(dice.min()), int(dice.max())
+        (torch.Size([1000, 2]), 0, 5)
+    """
+    rows = check_normal("integers", seed, stream, step, size, 0, torch.float32)
+    if not 1 <= len(bounds) <= 4:
+        raise ValueError(f"integers(bounds=...) needs one to four bounds, got {bounds!r}")
+    for bound in bounds:
+        check_int("integers", "bounds", bound, 1, 2**31)  # so that the product below is an int64
+    chain, time = rows.tensors(device)
+    counter = (torch.arange(size, device=device), time & LOW, chain & LOW, chain >> 32 | time >> 32 << 8)
+    words = philox(counter, (seed & LOW, seed >> 32))
+    drawn = torch.stack([word * bound >> 32 for word, bound in zip(words, bounds, strict=False)], -1)
+    return drawn.reshape(*result_shape(stream, step, size), len(bounds))

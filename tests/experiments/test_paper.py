@@ -1,0 +1,146 @@
+"""The four experiments run from end to end, in seconds, and their pieces are what they say."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+import torch
+
+from langevin.experiments.figures import FIGURES, View, png
+from langevin.experiments.paper.gaussian import running_errors
+from langevin.experiments.paper.ravine import PUBLISHED, Side, stacked_data
+from langevin.experiments.record import Record, Records
+from langevin.experiments.registry import EXPERIMENTS, find
+from langevin.experiments.report import plain_tables, write_report
+from langevin.experiments.spec import Method, Scale
+from langevin.experiments.worker import Cell, execute
+from langevin.gradients import minibatch
+from langevin.targets import ravine, ravine_data
+
+TINY = {
+    "gaussian": {"num_steps": 1_100},
+    "mixture": {"cpu_seconds": 0.05},
+    "ravine": {"num_steps": 150, "warmup": 50},
+    "landsat": {"epochs": 1, "halved_every": 1, "thin": 20, "averaged_steps": 40},
+}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Small tensors: a second thread only waits, and on a busy machine for long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def tiny(name, method, folder, seeds=range(2), progress=lambda share: None):
+    experiment = EXPERIMENTS[name]
+    return execute(Cell(experiment, Scale("tiny", TINY[name], 2, 1.0), experiment.method(method), seeds), folder, progress)
+
+
+def test_every_experiment_gives_a_page_with_its_tables_and_figures(tmp_path):
+    records = Records(tmp_path)
+    for name, settings in TINY.items():
+        experiment = EXPERIMENTS[name]
+        for method in experiment.methods:
+            shares = []
+            folder = records.work_folder(method.name + name)
+            outcome = tiny(name, method.name, folder, progress=shares.append)
+            assert outcome.error is None, outcome.error
+            assert shares
+            assert 0 <= min(shares) <= max(shares) <= 1
+            keys = [column.key for table in experiment.tables for column in table.columns]
+            assert all(key in outcome.results[seed] for key in keys for seed in range(2))
+            scale = experiment.scales[0]
+            records.add(
+                Record(name, scale.name, method.name, seed, "done", experiment.settings_of(method, scale), results, seeds=(0, 1))
+                for seed, results in outcome.results.items()
+            )
+        assert set(settings) == set(experiment.scales[0].settings), "the tiny scale has the settings of the others"
+    page, sections = write_report(tmp_path, tmp_path / "report")
+    assert [section.experiment.name for section in sections] == list(TINY)
+    for section in sections:
+        assert [picture.name for picture in section.pictures] == [figure.name for figure in FIGURES[section.experiment.name]]
+        for method in section.experiment.methods:
+            assert method.label in plain_tables(sections)
+    assert (tmp_path / "report" / "overview.png").stat().st_size > 50_000
+    assert page.stat().st_size > 200_000
+
+
+def test_a_seed_gives_the_same_alone_and_together(tmp_path):
+    for name, key in (("gaussian", "covariance_error"), ("ravine", "theta_1"), ("landsat", "test")):
+        together = tiny(name, "msgld", tmp_path / f"{name}-both").results[1][key]
+        alone = tiny(name, "msgld", tmp_path / f"{name}-one", seeds=range(1, 2)).results[1][key]
+        assert alone == pytest.approx(together, rel=1e-6)
+
+
+def test_landsat_goes_on_after_being_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["langevin.sample"], "_CHECKPOINT_SECONDS", 0.0)
+    expected = tiny("landsat", "msgld", tmp_path / "whole").results
+    monkeypatch.setitem(TINY, "landsat", {**TINY["landsat"], "epochs": 6})
+    asked = []
+
+    def stop(share):
+        if share > 0.6:
+            raise OSError("pulled the plug")
+
+    assert "pulled the plug" in tiny("landsat", "msgld", tmp_path / "cut", progress=stop).error
+    resumed = tiny("landsat", "msgld", tmp_path / "cut", progress=asked.append).results
+    whole = tiny("landsat", "msgld", tmp_path / "long").results
+    assert resumed[0]["test_error"].tolist() == whole[0]["test_error"].tolist()
+    assert min(share for share in asked if share > 0) > 0.0
+    assert len(expected) == 2
+
+
+def test_ravines_side_by_side_are_ravines():
+    seeds, position = range(3), torch.tensor([[1.0, 2.0], [20.0, 10.0], [-3.0, 0.5]], dtype=torch.float64)
+    columns = stacked_data(seeds)
+    estimate = minibatch(Side(ravine()), columns, 100, seed=0, chains=seeds)(position, 5)
+    for seed in seeds:
+        alone = minibatch(ravine(), ravine_data(seed=seed), 100, seed=0, chains=range(seed, seed + 1))(position[seed : seed + 1], 5)
+        assert torch.allclose(alone.gradient[0], estimate.gradient[seed])
+        assert torch.allclose(alone.energy[0], estimate.energy[seed])
+
+
+def test_running_errors_are_those_of_torch_cov():
+    draws = torch.linspace(-1, 2, 40, dtype=torch.float64).reshape(1, 20, 2) ** 3
+    at = torch.tensor([5, 20])
+    found = running_errors(draws, torch.eye(2, dtype=torch.float64), at)
+    for column, count in enumerate(at.tolist()):
+        covariance = torch.cov(draws[0, :count].T, correction=0)
+        assert found[0, column] == pytest.approx(float((covariance - torch.eye(2)).abs().mean()))
+
+
+def test_settings_are_plain_and_every_published_row_has_a_method():
+    for experiment in EXPERIMENTS.values():
+        assert [scale.name for scale in experiment.scales] == ["quick", "short", "paper"]
+        assert [scale.is_paper for scale in experiment.scales] == [False, False, True]
+        names = {method.name for method in experiment.methods}
+        assert len(names) == len(experiment.methods)
+        for method in experiment.methods:
+            json.dumps(experiment.settings_of(method, experiment.scales[0]))
+            assert set(method.ours) <= {*method.settings, "*"}
+        for table in experiment.tables:
+            assert {name for column in table.columns for name in column.published} <= names
+        assert {setting.source for setting in experiment.settings} == {"paper", "ours"}
+    assert set(PUBLISHED) == {"sgld", "sghmc", "psgld", "asgld", "msgld"}
+
+
+def test_a_step_size_may_be_a_schedule_in_words():
+    method = Method("x", "X", "sgld", {"step_size": {"kind": "step_decay", "initial": 0.4, "factor": 0.5, "every": 10}})
+    assert [method.kernel().step_size(step) for step in (0, 10, 29)] == [0.4, 0.2, 0.1]
+
+
+def test_an_unknown_experiment_is_answered_with_the_choices():
+    with pytest.raises(ValueError, match="one of gaussian, mixture, ravine, landsat"):
+        find("imagenet")
+
+
+def test_a_figure_without_its_arrays_is_left_out():
+    for name, figures in FIGURES.items():
+        for figure in figures:
+            made = figure.draw(View(EXPERIMENTS[name], (), {}))
+            assert made is None or len(png(made)) > 1_000
