@@ -1,8 +1,9 @@
 """Part 3: independent draws per gradient, every sampler tuned with the same number of random settings, on fresh seeds.
 
-A setting's step size is a share of the sampler's largest stable one on a Gaussian of the problem's curvature k (for scaled samplers, of
-the curvature in the scaled coordinates). The share is log-uniform from the problem's least to 100 %, the same for all samplers; the
-rest are the settings that are the sampler's own. Chosen is the setting with the most independent draws among those whose law is near enough to the target.
+A setting's step size is a share of the sampler's largest stable one on a Gaussian of the problem's curvature k (for scaled samplers,
+of the curvature in the scaled coordinates). The share is log-uniform from the problem's least to 100 %, the same for all samplers;
+the rest are the settings that are the sampler's own. Chosen is the setting with the most independent draws among those whose law is
+near enough to the target.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Method:
             return {"share": share, "beta": beta, "factor": 0.0, "step_size": share * 2 * (1 + beta) / curvature}
         if not self.is_biased:
             return {"share": share, "beta": beta, "factor": 0.0, "step_size": share * 2 / curvature}
-        # Stable where eps (2 k + 2 a (1 - beta) / (1 + beta) k') < 4, k' the curvature in scaled coordinates; a k' / k in [0.1, 1000].
+        # Stable where eps (2 k + 2 a (1 - beta) / (1 + beta) k') < 4, k' the scaled curvature; a k' / k is in [0.1, 1000].
         push = 10 ** (4 * uniform[2] - 1)
         step_size = share * 4 / (problem.curvature * (2 + 2 * push * (1 - beta) / (1 + beta)))
         return {"share": share, "beta": beta, "factor": push * problem.curvature / curvature, "step_size": step_size}
@@ -78,8 +79,8 @@ METHODS: dict[str, Method] = {
 def efficiency(problem: Problem, name: str, *, seed: int, quick: bool) -> dict[str, Any]:
     """Tune one sampler on one problem and report it on fresh seeds.
 
-    The best setting of the search must stay near enough to the target in a second run, of more chains and another seed; else the next
-    best is taken.
+    The best setting of the search must stay near enough to the target in a second run, of more chains and another seed; else the
+    next best is taken.
     """
     long = {"wide": 8000, "mixture": 5000, "logistic": 4000}.get(problem.name, 2500)  # by how slowly chains forget
     plan = {"budget": 16, "num_chains": 16, "confirm_chains": 64, "warmup": 1000, "num_steps": 1000 + long, "num_seeds": 5}
@@ -91,7 +92,13 @@ def efficiency(problem: Problem, name: str, *, seed: int, quick: bool) -> dict[s
     confirmed = (trial for trial in near if _is_near(_try(method, problem, [trial], seed + 1, plan, plan["confirm_chains"])[0]))
     chosen = next(confirmed, None)
     reports, pooled = ([], None) if chosen is None else _report(method, problem, seed, plan, chosen)
-    described = {**plan, "bound": BOUND, "reference": problem.reference, "curvature": problem.curvature, "least_share": problem.least_share}
+    described = {
+        **plan,
+        "bound": BOUND,
+        "reference": problem.reference,
+        "curvature": problem.curvature,
+        "least_share": problem.least_share,
+    }
     refused = len(near) if chosen is None else near.index(chosen)
     found = {"tried": tried, "num_near": len(near), "num_refused": refused, "chosen": chosen, "reports": reports}
     return {**found, "pooled": None if pooled is None else pooled._asdict(), "plan": described}

@@ -16,7 +16,7 @@ __all__ = ["draw_efficiency", "draw_integrator", "draw_law"]
 
 # Colours say the form, strokes the bias (Okabe and Ito 2008: told apart with any colour vision).
 COLOURS = {"published": "#D55E00", "corrected": "#E69F00", "annealed": "#CC79A7", "invariant": "#0072B2"}
-STROKES = {"MSGLD": "-", "ASGLD": (0, (4, 1.6)), "AdaMax": (0, (1, 1.2))}
+STROKES: dict[str, Any] = {"MSGLD": "-", "ASGLD": (0, (4, 1.6)), "AdaMax": (0, (1, 1.2))}
 MARKERS = {"MSGLD": "o", "ASGLD": "s", "AdaMax": "^"}
 LOW, HIGH = 0.2, 500.0  # percent; errors below are drawn at the lower edge, those above leave the picture
 TITLES = {
@@ -81,7 +81,9 @@ def _law_legend(spare: Axes, factor: float | None) -> None:
     entries += [
         Line2D([], [], color="#666666", linestyle=STROKES[f], marker=MARKERS[f], markersize=3, label=f) for f in ("MSGLD", "ASGLD")
     ]
-    entries.append(Line2D([], [], color="#009E73", linestyle=STROKES["AdaMax"], marker="^", markersize=3, label="AdaMax, invariant"))
+    entries.append(
+        Line2D([], [], color="#009E73", linestyle=STROKES["AdaMax"], marker="^", markersize=3, label="AdaMax, invariant")
+    )
     entries.append(Patch(color=FAINT, label="chance (of MSGLD, invariant)"))
     entries.append(Line2D([], [], color="#666666", marker="x", linestyle="", label="unstable beyond"))
     if factor is not None:
@@ -120,9 +122,19 @@ def draw_efficiency(part: dict[str, Any], out: Path) -> None:
             if values:
                 is_off = found["pooled"] is None or found["pooled"]["excess"] > found["plan"]["bound"]
                 panel.plot([values[0], values[-1]], [row, row], color=colour, linewidth=1.4)
-                panel.plot(values[len(values) // 2], row, "o", color="white" if is_off else colour, markeredgecolor=colour, markersize=6)
+                panel.plot(
+                    values[len(values) // 2], row, "o", color="white" if is_off else colour, markeredgecolor=colour, markersize=6
+                )
             else:
-                panel.text(0.03, row, "no setting near enough", fontsize=7, color=colour, va="center", transform=panel.get_yaxis_transform())
+                panel.text(
+                    0.03,
+                    row,
+                    "no setting near enough",
+                    fontsize=7,
+                    color=colour,
+                    va="center",
+                    transform=panel.get_yaxis_transform(),
+                )
         decorate(panel, "", "")
         panel.set(xscale="log", ylim=(-0.6, len(methods) - 0.4), title=TITLES[name])
         panel.title.set(fontsize=9, color=INK)
@@ -132,7 +144,9 @@ def draw_efficiency(part: dict[str, Any], out: Path) -> None:
         panel.set_axisbelow(True)
     _outer_labels(panels, "independent draws per 1000 gradients", "")
     if spare is not None:
-        text = "dot: median of 5 fresh seeds\nline: least to most\nblue: invariant forms\nhollow: its law is off by more\nthan the bound on fresh seeds"
+        lines = ("dot: median of the fresh seeds", "line: least to most", "blue: invariant forms", "hollow: its law is off by more",
+                 "than the bound on fresh seeds")  # fmt: skip
+        text = "\n".join(lines)
         spare.text(0, 1, text, va="top", fontsize=8, color=INK, linespacing=1.6, transform=spare.transAxes)
     figure.savefig(out, dpi=150)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.linalg import solve_discrete_lyapunov
+from scipy.linalg import solve_discrete_lyapunov  # type: ignore[import-untyped]
 from torch import Tensor
 
 from langevin.kernels import Clock
@@ -93,4 +93,4 @@ def integrator(a: float, beta: float, *, seed: int, quick: bool) -> dict[str, An
                 "form": name, "step": eps, "value": value, "bias": value / exact - 1, "spread": spread / exact,
                 "gaussian": None if variance is None else variance * CURVATURE - 1,
             })  # fmt: skip
-    return {"points": points, "truth": exact, "factor": a, "beta": beta, "plan": plan}
+    return {"points": points, "truth": exact, "factor": a, "beta": beta, "plan": {**plan, "curvature": CURVATURE}}

@@ -59,7 +59,12 @@ def law(problem: Problem, name: str, *, seed: int, quick: bool) -> dict[str, Any
     points = [
         {"factor": a, "step": step, **_measure(setting, problem, exact)} for (a, step), setting in zip(chosen, draws, strict=True)
     ]
-    return {"points": points, "plan": {**plan, "thin": THIN, "curvature": problem.curvature, "reference": problem.reference}}
+    about = {
+        "annealing": f"a {str(ANNEALING).removeprefix('1 * ')}",
+        "curvature": problem.curvature,
+        "reference": problem.reference,
+    }
+    return {"points": points, "plan": {**plan, "thin": THIN, **about}}
 
 
 def _measure(draws: Tensor, problem: Problem, exact: Tensor | None) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Part 4: the ravine of section 4.3. Does a run of 30,000 iterations find the truth, (20, 10), by settings chosen on other data sets?
+"""Part 4: the ravine of section 4.3. Do 30,000 iterations find the truth by settings chosen on other data sets?
 
-A run counts when its average after the warm-up is within 0.3 of the truth in both elements. It starts at N(0, I), far from there.
+A run counts when its average after the warm-up is within 0.3 of (20, 10) in both elements. It starts at N(0, I), far from there.
 The settings come from random searches on data sets 100 to 159, none of which is reported: 150 settings for each method on six data
 sets, the best eight on twenty more (ASGLD of both forms had a second such search in narrower ranges). Only "ASGLD invariant,
 cycles" had more, about 1,240 settings.
@@ -38,7 +38,7 @@ def falling(initial: float, share: float) -> Schedule:
 
 
 def hot_and_cold(initial: float, *, cycle: int = 10_000, decay: float = 0.7, floor: float = 0.01) -> Schedule:
-    """Make cycles that are hot for 80 percent, cool down along a cosine for 10 and stay cold for 10; each a share of the one before."""
+    """Make cycles, hot for 80 percent, cooling for 10, cold for 10; each is a share of the one before."""
 
     def value(step: int) -> float:
         cooled = min(max(((step % cycle) / cycle - 0.8) / 0.1, 0.0), 1.0)

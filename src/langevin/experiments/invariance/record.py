@@ -5,19 +5,16 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import platform
-import subprocess
 import time
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from langevin.experiments.record import provenance
 from langevin.journal import write_atomic
 
 __all__ = ["Record", "timed"]
-
-_PACKAGES = ("torch", "numpy", "scipy", "arviz", "matplotlib")
 
 
 class Record:
@@ -37,7 +34,9 @@ class Record:
             found = json.loads(self.path.read_text())
             if found["quick"] != quick:
                 kinds = ("full", "quick")
-                raise ValueError(f"{self.path} holds a {kinds[found['quick']]} run, this is a {kinds[quick]} one: give another --out")
+                raise ValueError(
+                    f"{self.path} holds a {kinds[found['quick']]} run, this is a {kinds[quick]} one: give another --out"
+                )
             self.parts = found["parts"]
 
     def has(self, part: str, unit: str) -> bool:
@@ -59,24 +58,7 @@ def timed(seed: int, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Run a unit and add under which circumstances."""
     begin = time.perf_counter()
     found = run()
-    return {**found, "run": {"seed": seed, "seconds": round(time.perf_counter() - begin, 2), **_circumstances()}}
-
-
-def _circumstances() -> dict[str, Any]:
-    packages = {name: version(name) for name in _PACKAGES}
-    return {
-        "date": datetime.date.today().isoformat(),
-        "commit": _commit(),
-        "python": platform.python_version(),
-        "packages": packages,
-        "cores": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 1),
-    }
-
-
-def _commit() -> str:
-    try:
-        command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=10"]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+    origin = provenance()
+    origin["versions"]["arviz"] = version("arviz")  # whose effective sample sizes these are
+    when = {"date": datetime.date.today().isoformat(), "load": round(os.getloadavg()[0], 1)}
+    return {**found, "run": {"seed": seed, "seconds": round(time.perf_counter() - begin, 2), **when, **origin}}

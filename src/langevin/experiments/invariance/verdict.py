@@ -10,13 +10,10 @@ __all__ = ["verdict"]
 Part = dict[str, Any]
 
 
-def verdict(parts: dict[str, Part]) -> str:
-    """Return the section, of whatever parts there are."""
-    lines = ["## Where the invariant form wins, and where it does not", ""]
-    for part, sentences in (("law", _law), ("integrator", _integrator), ("efficiency", _efficiency), ("ravine", _ravine)):
-        if part in parts:
-            lines += [f"- {sentence}" for sentence in sentences(parts[part])]
-    return "\n".join(lines)
+def verdict(parts: dict[str, Part]) -> list[str]:
+    """Return the sentences, of whatever parts there are."""
+    makers = {"law": _law, "integrator": _integrator, "efficiency": _efficiency, "ravine": _ravine}
+    return [sentence for part, sentences in makers.items() if part in parts for sentence in sentences(parts[part])]
 
 
 def _law(part: Part) -> list[str]:
@@ -40,19 +37,27 @@ def _law(part: Part) -> list[str]:
         judged = "which is chance" if within else "which is **more than chance**"
         sgld = part[f"{name}/SGLD"]["points"][0]["error"]
         sentences.append(
-            f"Law, {name}: over all bias factors the invariant MSGLD is off by at most {100 * invariant['error']:.1f} % (a = {invariant['factor']:g}, "
-            f"chance {100 * invariant['chance']:.1f} %), {judged}; worst of the other forms of MSGLD: {others}; SGLD {100 * sgld:.1f} %."
+            f"Law, {name}: over all bias factors the invariant MSGLD is off by at most {100 * invariant['error']:.1f} % "
+            f"(a = {invariant['factor']:g}, chance {100 * invariant['chance']:.1f} %), {judged}; worst of the other forms of MSGLD: "
+            f"{others}; SGLD {100 * sgld:.1f} %."
         )
     return sentences
 
 
 def _integrator(part: Part) -> list[str]:
     at = {
-        form: [abs(point["bias"]) for found in part.values() for point in found["points"] if point["form"] == form and point["step"] == 0.12]
+        form: [
+            abs(point["bias"])
+            for found in part.values()
+            for point in found["points"]
+            if point["form"] == form and point["step"] == 0.12
+        ]
         for form in ("SGLD", "simple", "BAOAB")
     }
     shown = ", ".join(f"{form} {100 * min(values):.1f} to {100 * max(values):.1f} %" for form, values in at.items())
-    return [f"Integrator: error of E x^2 at step 0.12, over the settings: {shown}. BAOAB is exact on Gaussians, the others are not."]
+    return [
+        f"Integrator: error of E x^2 at step 0.12, over the settings: {shown}. BAOAB is exact on Gaussians, the others are not."
+    ]
 
 
 def _efficiency(part: Part) -> list[str]:
@@ -67,7 +72,9 @@ def _efficiency(part: Part) -> list[str]:
         new = {method: found for method, found in values.items() if "invariant" in method}
         old = {method: found for method, found in values.items() if "invariant" not in method}
         if not new or not old:
-            sentences.append(f"Draws per gradient, {name}: only {', '.join(values) or 'no sampler'} had a setting near enough to the target.")
+            sentences.append(
+                f"Draws per gradient, {name}: only {', '.join(values) or 'no sampler'} had a setting near enough to the target."
+            )
             continue
         best, rival = (max(group, key=lambda method, group=group: median(group[method])) for group in (new, old))  # type: ignore[misc]
         ratio = median(new[best]) / median(old[rival])

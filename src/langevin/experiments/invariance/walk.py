@@ -33,8 +33,8 @@ def walk(
 ) -> Tensor:  # fmt: skip
     """Run chains from draws of the target, each with a step size and a bias factor of its own.
 
-    `langevin.sample` has one kernel for all chains. Formulas are elementwise, so numbers that differ by chain need no second copy of
-    them: they are handed in by the clock, as a schedule's are.
+    `langevin.sample` has one kernel for all chains. Formulas are elementwise, so numbers that differ by chain need no second copy
+    of them: they are handed in by the clock, as a schedule's are.
 
     Args:
         kernel: the sampler, of bias factor 1.
