@@ -1,6 +1,6 @@
 """Part 3: independent draws per gradient, every sampler tuned with the same number of random settings, on fresh seeds.
 
-A setting's step size is a share of the sampler's largest stable one on a Gaussian of the problem's curvature k (for scaled samplers,
+A setting's step size is a share of the sampler's largest stable one on a Gaussian of the problem's curvature (for scaled samplers,
 of the curvature in the scaled coordinates). The share is log-uniform from the problem's least to 100 %, the same for all samplers;
 the rest are the settings that are the sampler's own. Chosen is the setting with the most independent draws among those whose law is
 near enough to the target.

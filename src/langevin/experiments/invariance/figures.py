@@ -42,7 +42,7 @@ def draw_law(part: dict[str, Any], out: Path, *, factor: float | None) -> None:
             x = [point["step"] if factor is not None else point["factor"] for point in chosen]
             _curve(panel, form, x, chosen)
         decorate(panel, "", "")
-        _log_axes(panel, (0.1, 1, 10) if factor is None else (0.01, 0.1, 1), TITLES[name])
+        _log_axes(panel, (0.1, 1, 10) if factor is None else (0.01, 0.03, 0.1, 0.3, 1), TITLES[name])
     _outer_labels(panels, "bias factor a" if factor is None else "step size × curvature", "error of the variance, %")
     _law_legend(spare, factor)
     figure.savefig(out, dpi=150)
@@ -136,7 +136,9 @@ def draw_efficiency(part: dict[str, Any], out: Path) -> None:
                     transform=panel.get_yaxis_transform(),
                 )
         decorate(panel, "", "")
-        panel.set(xscale="log", ylim=(-0.6, len(methods) - 0.4), title=TITLES[name])
+        panel.set(xscale="log", xlim=(0.1, 300), ylim=(-0.6, len(methods) - 0.4), title=TITLES[name])
+        panel.set_xticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
+        panel.set_xticks([], minor=True)
         panel.title.set(fontsize=9, color=INK)
         labels = [method.replace(" invariant", " inv.") for method in reversed(methods)]
         panel.set_yticks(range(len(methods)), labels if k % 3 == 0 else [""] * len(methods))
@@ -144,8 +146,13 @@ def draw_efficiency(part: dict[str, Any], out: Path) -> None:
         panel.set_axisbelow(True)
     _outer_labels(panels, "independent draws per 1000 gradients", "")
     if spare is not None:
-        lines = ("dot: median of the fresh seeds", "line: least to most", "blue: invariant forms", "hollow: its law is off by more",
-                 "than the bound on fresh seeds")  # fmt: skip
+        lines = (
+            "dot: median of the fresh seeds",
+            "line: least to most",
+            "blue: invariant forms",
+            "hollow: off by more than the bound,",
+            "or unstable, on fresh seeds",
+        )
         text = "\n".join(lines)
         spare.text(0, 1, text, va="top", fontsize=8, color=INK, linespacing=1.6, transform=spare.transAxes)
     figure.savefig(out, dpi=150)

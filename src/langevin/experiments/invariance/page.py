@@ -12,6 +12,7 @@ import jinja2
 
 from langevin.experiments.invariance import tables
 from langevin.experiments.invariance.figures import draw_efficiency, draw_integrator, draw_law
+from langevin.experiments.invariance.parts import units
 from langevin.experiments.invariance.verdict import verdict
 from langevin.journal import write_atomic
 
@@ -23,7 +24,8 @@ Part = dict[str, Any]
 def write_page(folder: Path) -> Path:
     """Write `README.md` and its figures beside the results in a folder; return the page's path."""
     found = json.loads((folder / "results.json").read_text())
-    parts = found["parts"]
+    # Units are kept in the order in which they were done, with two at a time not the one to read them in.
+    parts = {part: {unit: kept[unit] for unit in units(part) if unit in kept} for part, kept in found["parts"].items()}
     context: dict[str, Any] = {name: make(parts[name], folder) if name in parts else None for name, make in _SECTIONS.items()}
     text = resources.files("langevin.experiments.invariance").joinpath("page.md.j2").read_text()
     environment = jinja2.Environment(
@@ -95,7 +97,7 @@ def _ravine(part: Part, folder: Path) -> dict[str, Any]:
     first = _first(part)
     return {
         "number": len(first["hits"]),
-        "starts": len(first["hits"][0]),
+        "first": first["plan"]["data"],
         "num_steps": f"{first['plan']['num_steps']:,}",
         "batch_size": first["plan"]["batch_size"],
         "seed": first["run"]["seed"],

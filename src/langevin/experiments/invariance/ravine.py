@@ -1,9 +1,9 @@
 """Part 4: the ravine of section 4.3. Do 30,000 iterations find the truth by settings chosen on other data sets?
 
 A run counts when its average after the warm-up is within 0.3 of (20, 10) in both elements. It starts at N(0, I), far from there.
-The settings come from random searches on data sets 100 to 159, none of which is reported: 150 settings for each method on six data
-sets, the best eight on twenty more (ASGLD of both forms had a second such search in narrower ranges). Only "ASGLD invariant,
-cycles" had more, about 1,240 settings.
+The settings come from random searches on data sets 100 to 159: 150 settings for each method on six data sets, the best eight on
+twenty more. ASGLD of both forms had a second such search, in narrower ranges, and "ASGLD invariant, cycles" about 1,240 settings.
+Results on data sets 0 to 39 were seen while that was done, so the report is on data sets that no one had looked at.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from langevin.targets import ravine as ravine_target
 
 __all__ = ["DATA_SETS", "METHODS", "ravine"]
 
-DATA_SETS = range(5)
+DATA_SETS = range(1000, 1020)
 NUM_STEPS, WARMUP, BATCH_SIZE = 30_000, 10_000, 100
-NUM_STARTS = 4  # runs on each data set
 
 
 def falling(initial: float, share: float) -> Schedule:
@@ -76,20 +75,24 @@ METHODS: dict[str, Method] = {
 
 
 def ravine(name: str, *, seed: int, quick: bool) -> dict[str, Any]:
-    """Run one method on every data set from several starts, all of them chains of one run."""
-    method, number = METHODS[name], len(DATA_SETS) * NUM_STARTS
-    start = normal(seed, streams(Purpose.INIT, range(number)), 0, 2, dtype=torch.float64)
+    """Run one method on every data set, each a chain of one run."""
+    method = METHODS[name]
+    start = normal(seed, streams(Purpose.INIT, range(len(DATA_SETS))), 0, 2, dtype=torch.float64)
     steps, warmup = (100, 50) if quick else (NUM_STEPS, method.warmup)
-    x, y = stacked_data(DATA_SETS)
-    data = tuple(column.repeat_interleave(NUM_STARTS, 1) for column in (x, y))  # (N, chains): the starts of a data set in a row
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "chain .* stopped")  # such a run did not find the truth, that is all
         found = sample(
-            method.kernel, Side(ravine_target()), start, data=data, batch_size=BATCH_SIZE, num_steps=steps, warmup=warmup,
+            method.kernel, Side(ravine_target()), start, data=stacked_data(DATA_SETS), batch_size=BATCH_SIZE, num_steps=steps, warmup=warmup,
             thin=10, seed=seed, compile=False, progress=False,
         )  # fmt: skip
     mean = found.draws.mean(1)
     hits = ((mean - torch.tensor(TRUTH)).abs() < NEAR).all(-1)
     averages = [row.tolist() if torch.isfinite(row).all() else None for row in mean]
-    plan = {"num_steps": steps, "warmup": warmup, "batch_size": BATCH_SIZE, "kernel": method.kernel.description}
-    return {"averages": averages, "hits": hits.reshape(len(DATA_SETS), NUM_STARTS).tolist(), "plan": plan}
+    plan = {
+        "num_steps": steps,
+        "warmup": warmup,
+        "batch_size": BATCH_SIZE,
+        "kernel": method.kernel.description,
+        "data": DATA_SETS[0],
+    }
+    return {"averages": averages, "hits": hits.tolist(), "plan": plan}

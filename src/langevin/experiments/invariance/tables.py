@@ -112,17 +112,17 @@ def _draws(reports: list[dict[str, Any]], floor: float) -> str:
 
 
 def ravine(part: Part) -> str:
-    """Return how many runs found the truth."""
-    number = len(next(iter(part.values()))["hits"])
+    """Return how many runs found the truth, and the averages of those on the first five data sets."""
     rows = [
         [
             name,
-            f"{sum(row[0] for row in found['hits'])} of {number}",
-            f"{sum(map(sum, found['hits']))} of {sum(map(len, found['hits']))}",
-            *(f"{sum(row)}" for row in found["hits"]),
+            f"{sum(found['hits'][:5])} of 5",
+            f"{sum(found['hits'])} of {len(found['hits'])}",
+            *("blew up" if mean is None else f"{mean[0]:.2f}, {mean[1]:.2f}" for mean in found["averages"][:5]),
             f"{found['plan']['warmup']:,}",
             f"{found['run']['seconds']:.0f}",
         ]
         for name, found in part.items()
     ]
-    return _table(["", "first", "all runs", *(f"data {k}" for k in range(number)), "warm-up", "seconds"], rows)
+    first = next(iter(part.values()))["plan"]["data"]
+    return _table(["", "first five", "all", *(f"data {first + k}" for k in range(5)), "warm-up", "seconds"], rows)

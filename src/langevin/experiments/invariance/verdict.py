@@ -34,11 +34,11 @@ def _law(part: Part) -> list[str]:
             for form, point in worst.items()
             if point is not None and form.startswith("MSGLD") and form != "MSGLD invariant"
         )
-        judged = "which is chance" if within else "which is **more than chance**"
+        judged = "within three times chance" if within else "**more than chance**"
         sgld = part[f"{name}/SGLD"]["points"][0]["error"]
         sentences.append(
             f"Law, {name}: over all bias factors the invariant MSGLD is off by at most {100 * invariant['error']:.1f} % "
-            f"(a = {invariant['factor']:g}, chance {100 * invariant['chance']:.1f} %), {judged}; worst of the other forms of MSGLD: "
+            f"(a = {invariant['factor']:g}, chance {100 * invariant['chance']:.1f} %), {judged}; worst of its other forms: "
             f"{others}; SGLD {100 * sgld:.1f} %."
         )
     return sentences
@@ -61,39 +61,48 @@ def _integrator(part: Part) -> list[str]:
 
 
 def _efficiency(part: Part) -> list[str]:
-    sentences = []
-    for name in dict.fromkeys(unit.split("/")[0] for unit in part):
-        values = {
-            unit.split("/")[1]: sorted(report["per_1000"] for report in found["reports"] if report["per_1000"] is not None)
-            for unit, found in part.items()
-            if unit.split("/")[0] == name
-        }
-        values = {method: found for method, found in values.items() if found}
-        new = {method: found for method, found in values.items() if "invariant" in method}
-        old = {method: found for method, found in values.items() if "invariant" not in method}
-        if not new or not old:
-            sentences.append(
-                f"Draws per gradient, {name}: only {', '.join(values) or 'no sampler'} had a setting near enough to the target."
-            )
-            continue
-        best, rival = (max(group, key=lambda method, group=group: median(group[method])) for group in (new, old))  # type: ignore[misc]
-        ratio = median(new[best]) / median(old[rival])
-        if new[best][0] > old[rival][-1]:
-            outcome = f"**wins**, {ratio:.1f} times the draws of {rival}"
-        elif new[best][-1] < old[rival][0]:
-            outcome = f"**loses** to {rival}, which has {1 / ratio:.1f} times its draws"
-        else:
-            outcome = f"**ties** with {rival} (ratio {ratio:.2f}, the ranges of the seeds overlap)"
-        off = [method for method in (best, rival) if (part[f"{name}/{method}"]["pooled"] or {"excess": 1.0})["excess"] > 0.1]
-        note = f" ({' and '.join(off)} broke the bound on the law on the fresh seeds)" if off else ""
-        sentences.append(f"Draws per gradient, {name}: {best} {outcome}{note}.")
-    return sentences
+    return [_race(name, part) for name in dict.fromkeys(unit.split("/")[0] for unit in part)]
+
+
+def _race(name: str, part: Part) -> str:
+    """Compare the best invariant form with the best other sampler on one problem."""
+    found = {unit.split("/")[1]: result for unit, result in part.items() if unit.split("/")[0] == name}
+    values = {method: [r["per_1000"] for r in result["reports"] if r["per_1000"] is not None] for method, result in found.items()}
+    ranked = sorted((method for method in values if values[method]), key=lambda method: -median(values[method]))
+    best = next((method for method in ranked if "invariant" in method), None)
+    rival = next((method for method in ranked if "invariant" not in method), None)
+    none = [method for method in values if not values[method]]
+    missing = f" No setting of {_list(none)} was near enough to the target." if none else ""
+    if best is None or rival is None:
+        return f"Draws per gradient, {name}: only {_list(ranked) or 'none'} had a setting near enough to the target.{missing}"
+    ratio = median(values[best]) / median(values[rival])
+    if min(values[best]) > max(values[rival]):
+        outcome = f"**wins**: {ratio:.1f} times the draws of {rival}"
+    elif max(values[best]) < min(values[rival]):
+        outcome = f"**loses**: {rival} has {1 / ratio:.2f} times its draws"
+    else:
+        outcome = f"**ties** with {rival}: {ratio:.2f} times its draws, and the ranges of the seeds overlap"
+    notes = [note for method in (best, rival) for note in _blemishes(method, found[method])]
+    order = ", ".join(f"{method} {median(values[method]):.3g}" for method in ranked)
+    return f"Draws per gradient, {name}: {best} {outcome}{''.join(f'; {note}' for note in notes)}. Per 1000: {order}.{missing}"
+
+
+def _blemishes(method: str, result: dict[str, Any]) -> list[str]:
+    """Say what fresh seeds speak against a setting."""
+    broken = sum(report["per_1000"] is None for report in result["reports"])
+    if broken:
+        return [f"{method} blew up on {broken} of {len(result['reports'])} fresh seeds"]
+    if result["pooled"]["excess"] > result["plan"]["bound"]:
+        return [f"{method} broke the bound on its law on the fresh seeds"]
+    return []
+
+
+def _list(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _ravine(part: Part) -> list[str]:
     shown = ", ".join(
-        f"{name} {sum(row[0] for row in found['hits'])} of {len(found['hits'])} ({sum(map(sum, found['hits']))} of "
-        f"{sum(map(len, found['hits']))} runs)"
-        for name, found in part.items()
+        f"{name} {sum(found['hits'][:5])} of 5 ({sum(found['hits'])} of {len(found['hits'])})" for name, found in part.items()
     )
-    return [f"Ravine, data sets on which the first run finds the truth: {shown}."]
+    return [f"Ravine, data sets on which a run finds the truth, the first five (all): {shown}."]
