@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo reproduce test test-all lint bench bench-optim clean
+.PHONY: demo reproduce study test test-all lint bench bench-optim clean
 demo: .venv/installed
 	$(BIN)/langevin run gaussian mixture ravine landsat --scale quick --jobs 2 --out out/records
 	$(BIN)/langevin report --records out/records --out out/report
@@ -12,6 +12,10 @@ demo: .venv/installed
 reproduce: .venv/installed
 	$(BIN)/langevin run gaussian mixture ravine ravine-search landsat --scale paper --jobs 2 --out out/records
 	$(BIN)/langevin report --records out/records --out out/report
+
+# Minutes on two cores; finished parts are kept (--again runs them anew).
+study: .venv/installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m langevin.experiments.invariance --out docs/study
 
 test: .venv/installed
 	$(BIN)/python -m pytest
