@@ -125,4 +125,4 @@ class Invariant(Kernel):
             return "nothing is learnt, so every step has this law"
         if self.adapt_steps is None:
             return "guaranteed while V stands still; it follows the gradients until sample() freezes it after the warm-up"
-        return f"guaranteed from step {self.adapt_steps} on, when V is frozen; not before"
+        return f"guaranteed from step {self.adapt_steps} on, where V is frozen: not before, nor in exploration phases"
