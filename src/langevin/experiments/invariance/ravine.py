@@ -82,8 +82,8 @@ def ravine(name: str, *, seed: int, quick: bool) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "chain .* stopped")  # such a run did not find the truth, that is all
         found = sample(
-            method.kernel, Side(ravine_target()), start, data=stacked_data(DATA_SETS), batch_size=BATCH_SIZE, num_steps=steps, warmup=warmup,
-            thin=10, seed=seed, compile=False, progress=False,
+            method.kernel, Side(ravine_target()), start, data=stacked_data(DATA_SETS), batch_size=BATCH_SIZE, num_steps=steps,
+            warmup=warmup, thin=10, seed=seed, compile=False, progress=False,
         )  # fmt: skip
     mean = found.draws.mean(1)
     hits = ((mean - torch.tensor(TRUTH)).abs() < NEAR).all(-1)
