@@ -33,7 +33,7 @@ def test_the_results_have_all_parts_and_their_circumstances(study):
     parts = read(study)["parts"]
     assert {part: list(found) for part, found in parts.items()} == {part: units(part, quick=True) for part in PARTS}
     for found in (unit for part in parts.values() for unit in part.values()):
-        assert {"seed", "seconds", "commit", "packages", "date", "load"} <= set(found["run"])
+        assert {"seed", "seconds", "commit", "versions", "machine", "date", "load"} <= set(found["run"])
     assert {path.name for path in study.glob("*.png")} == {"law_factor.png", "law_step.png", "integrator.png", "efficiency.png"}
 
 
@@ -54,6 +54,11 @@ def test_a_second_call_keeps_what_is_finished_and_runs_what_is_missing(study, ca
     after = read(study)["parts"]
     assert after["integrator"]["a 1, beta 0.9"]["points"] == gone["points"]  # every number has an address
     assert after["law"] == before["parts"]["law"]
+
+
+def test_settings_of_the_search_are_spread_evenly():
+    numbers = torch.tensor(efficiency._even_numbers(7, 16))
+    assert (numbers * 16).floor().sort(0).values.T.tolist() == [list(map(float, range(16)))] * 3
 
 
 def test_a_full_run_is_not_mixed_with_a_quick_one(study):
@@ -112,12 +117,13 @@ def test_the_exact_variance_is_that_of_the_known_laws():
     assert integrator.exact_variance(*integrator.steppers(0.6, 1.0, 0.9)["SGLD"], 4.0) is None
 
 
-@pytest.mark.parametrize("name", efficiency.METHODS)
+@pytest.mark.parametrize("name", [name for name, method in efficiency.METHODS.items() if method.scale is None])
 def test_the_range_of_step_sizes_ends_at_instability(name):
-    """On the Gaussian: finite at 90 percent of the largest step, and unstable at 120."""
+    """On the Gaussian: finite at 90 percent of the largest step, and unstable at 120.
+
+    The others learn a scale that is near the one that their range assumes, not equal to it.
+    """
     case, method = problem("gaussian"), efficiency.METHODS[name]
-    if method.scale is not None:
-        pytest.skip("the scale that a chain learns is near the one that the range assumes, not equal to it")
     setting = method.setting(case, [1.0, 0.4, 0.6])
     steps = torch.tensor([0.9, 1.2]) * setting["step_size"]
     draws = walk(method.make(1.0, 1.0, setting["beta"]), case, steps, factors=torch.full((2,), setting["factor"]), num_chains=8,
