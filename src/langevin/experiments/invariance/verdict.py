@@ -54,10 +54,9 @@ def _integrator(part: Part) -> list[str]:
         ]
         for form in ("SGLD", "simple", "BAOAB")
     }
-    shown = ", ".join(f"{form} {100 * min(values):.1f} to {100 * max(values):.1f} %" for form, values in at.items())
-    return [
-        f"Integrator: error of E x^2 at step 0.12, over the settings: {shown}. BAOAB is exact on Gaussians, the others are not."
-    ]
+    ends = {form: dict.fromkeys(f"{100 * value:.1f}" for value in (min(values), max(values))) for form, values in at.items()}
+    shown = ", ".join(f"{form} {' to '.join(values)} %" for form, values in ends.items())
+    return [f"Integrator: error of E x² at step 0.12, over the settings: {shown}. BAOAB is exact on Gaussians, the others are not."]
 
 
 def _efficiency(part: Part) -> list[str]:
