@@ -44,7 +44,7 @@ TABLE = {
     "betas of a wrong type": (lambda: lv.asgld(0.1, betas=0.9), TypeError, r"betas=.*0\.9"),
     "eps_root of zero": (lambda: lv.asgld(0.1, eps_root=0.0), ValueError, r"eps_root=.*0\.0"),
     "metric that is no function": (lambda: lv.sgrld(0.1, metric=torch.eye(2)), TypeError, r"metric=.*function"),
-    "metric of a wrong shape": (lambda: run(lv.sgrld(0.1, metric=lambda t: torch.eye(3))), ValueError, r"metric=.*\(3, 3\)"),
+    "metric of a wrong shape": (lambda: run(lv.sgrld(0.1, metric=lambda t: torch.eye(3))), ValueError, r"information=.*\(3, 3\)"),
     "drift that is none": (lambda: lv.langevin(0.1, drift="momentum"), TypeError, r"drift=.*'momentum'"),
     "preconditioner that is none": (lambda: lv.langevin(0.1, preconditioner=0.5), TypeError, r"preconditioner=.*0\.5"),
     "empty sum of drifts": (lambda: Total(()), TypeError, r"drifts="),

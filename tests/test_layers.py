@@ -8,7 +8,8 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "langevin"
 
 LEVELS = [
-    {"checks", "elementary", "journal", "threads"},
+    {"checks", "code_cache", "elementary", "journal", "threads"},
+    {"plain"},
     {"bank", "moments", "noise", "ravel", "schedules"},
     {"targets"},
     {"gradients", "drifts"},

@@ -10,10 +10,9 @@ import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic, overload
 
-__all__ = ["bitcast", "exponential", "fma", "pointer", "polynomial", "square_root"]
+__all__ = ["bitcast", "exponential", "fma", "narrow", "pointer", "polynomial", "square_root", "widen"]
 
 # Calls, and the branch of a division that may raise, keep a loop scalar: inline the former, let the latter give inf.
-kernel = njit(nogil=True, cache=True, error_model="numpy")
 inlined = njit(nogil=True, forceinline=True, error_model="numpy")
 
 
@@ -66,6 +65,21 @@ def pointer(typing_context: Any, address: Any) -> Any:
         return builder.inttoptr(arguments[0], context.get_value_type(types.voidptr))
 
     return types.voidptr(address), codegen
+
+
+@inlined
+def widen(bits):
+    """The float32 that a bfloat16, given by its bits, stands for: its upper half."""
+    return bitcast(np.uint32(np.uint32(bits) << np.uint32(16)))
+
+
+@inlined
+def narrow(value):
+    """The bits of the bfloat16 nearest to a float32, ties to even, as torch rounds it."""
+    bits = bitcast(value)
+    if value != value:
+        return np.uint16(0x7FC0)
+    return np.uint16((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))
 
 
 def _make_exponential(uint: Any, real: Any, terms: int, log2: tuple[float, float]) -> Any:

@@ -88,7 +88,7 @@ class RMS:
     the first squared gradient: started at zero it makes the first step huge.
 
     Its law: for small steps V follows the gradient, and without Gamma the density is off by the factor 1/G: on N(0, 1) with eps 1
-    the variance is 1.44 (tests/law/test_preconditioned.py). Gamma, taken through the newest gradient, repairs that fully for
+    the variance is 1.44 (the project's law tests). Gamma, taken through the newest gradient, repairs that fully for
     beta = 0 and in part otherwise; a V that stands still needs none.
 
     Args:
@@ -160,7 +160,7 @@ class Fisher:
 
     def __post_init__(self) -> None:
         if not callable(self.information):
-            raise needs("Fisher", "metric", "a function of one position (dim,)", self.information, TypeError)
+            raise needs("Fisher", "information", "a function of one position (dim,)", self.information, TypeError)
 
     @property
     def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in Preconditioner
@@ -172,7 +172,7 @@ class Fisher:
     def metric(self, memory: Memory, position: Tensor) -> Tensor:  # noqa: D102
         information = _over_chains(self.information, position)
         if information.shape != (*position.shape, position.shape[-1]):
-            raise needs("Fisher", "metric", "a result of shape (dim, dim)", tuple(information.shape[position.ndim - 1 :]))
+            raise needs("Fisher", "information", "a result of shape (dim, dim)", tuple(information.shape[position.ndim - 1 :]))
         # A chain that went non-finite must not take the others with it, so no exception from a failed factor.
         return torch.linalg.cholesky_ex(information).L
 

@@ -124,6 +124,8 @@ def sgrld(
         >>> sgrld(step_size=0.01, metric=lambda theta: torch.eye(2)).memory
         ()
     """
+    if not callable(metric):
+        raise needs("sgrld", "metric", "a function of one position (dim,)", metric, TypeError)
     return Langevin("sgrld", step_size, temperature, preconditioner=Fisher(metric, correction))
 
 
@@ -142,8 +144,7 @@ def msgld(
         temperature: tau.
 
     Differs from: what Theorem 3.1 says of it. With a constant bias factor the law for small steps has temperature
-    tau / (1 + a), see `describe()`; `tests/law/test_gaussian.py` shows it against the exact solution. The invariant
-    form has no such bias.
+    tau / (1 + a), see `describe()`; the project's law tests show it against the exact solution. The invariant form has no such bias.
 
     Example:
         >>> msgld(step_size=0.01, bias_factor=1.0).effective_temperature
@@ -201,7 +202,7 @@ def asgld_full(
     adapt_steps: int | None = None,
     temperature: float = 1.0,
 ) -> Langevin | Invariant:
-    """Adam SGLD with the matrix V of equation (3), for up to a few hundred dimensions; see `drifts.AdamFull`.
+    """Adam SGLD with the matrix V of equation (2), for up to a few hundred dimensions; see `drifts.AdamFull`.
 
     ``theta' = theta - eps (g + a (V + lambda I)^(-1/2) m) + sqrt(2 eps tau) eta``, then
     ``m' = beta_1 m + (1 - beta_1) g`` and ``V' = beta_2 V + (1 - beta_2) g g^T`` (Algorithm 2 before its approximation)

@@ -1,7 +1,7 @@
 """Step sizes as pure functions of the step: constant, step decay (the paper's), polynomial, cyclical.
 
-A schedule is anything that maps a step (0, 1, 2, ...) to a positive float. The ones made here also say what they are
-when printed.
+A schedule is anything that maps a step (0, 1, 2, ...) to a positive float. The ones made here are values: they compare by their
+numbers, with all digits, are pickled, and written as JSON (`to_plain`, `from_plain`).
 """
 
 from __future__ import annotations
@@ -11,75 +11,159 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from langevin import plain
 from langevin.checks import check_integer, check_number, needs
 
-__all__ = ["AUTO", "Schedule", "as_schedule", "constant", "cyclical", "explores", "polynomial", "step_decay"]
+__all__ = [
+    "AUTO",
+    "Constant",
+    "Cyclical",
+    "Polynomial",
+    "Schedule",
+    "StepDecay",
+    "as_schedule",
+    "constant",
+    "cyclical",
+    "explores",
+    "from_plain",
+    "polynomial",
+    "step_decay",
+    "to_plain",
+]
 
 
-@dataclass(frozen=True)
 class Schedule:
-    """A named function of the step; two schedules with the same text are the same schedule."""
-
-    text: str
-    value: Callable[[int], float]
-    explores: Callable[[int], bool] = lambda step: False
-    """Whether a step belongs to an exploration phase: `sample` then adds no noise and keeps no draws."""
+    """A function of the step that is a value; a new one is a frozen dataclass with `__call__` and `__str__`."""
 
     def __call__(self, step: int) -> float:
         """Return the value at `step`."""
-        return self.value(step)
+        raise NotImplementedError
+
+    def explores(self, step: int) -> bool:
+        """Say whether a step belongs to an exploration phase: `sample` then adds no noise and keeps no draws."""
+        return False
+
+
+@dataclass(frozen=True)
+class Constant(Schedule):
+    """``value`` at every step; use `constant` to build one."""
+
+    value: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", check_number("constant", "value", self.value, "> 0", lambda v: v > 0))
+
+    def __call__(self, step: int) -> float:  # noqa: D102 - the contract is in Schedule
+        return self.value
 
     def __str__(self) -> str:
-        """Return the formula in words."""
-        return self.text
-
-    def __eq__(self, other: object) -> bool:
-        """Compare by text."""
-        return isinstance(other, Schedule) and self.text == other.text
-
-    def __hash__(self) -> int:
-        """Hash the text."""
-        return hash(self.text)
+        return f"{self.value:g}"
 
 
-def constant(value: float) -> Schedule:
+@dataclass(frozen=True)
+class StepDecay(Schedule):
+    """``initial * factor ** (step // every)``; use `step_decay` to build one."""
+
+    initial: float
+    factor: float
+    every: int
+
+    def __post_init__(self) -> None:
+        who = "step_decay"
+        object.__setattr__(self, "initial", check_number(who, "initial", self.initial, "> 0", lambda v: v > 0))
+        object.__setattr__(self, "factor", check_number(who, "factor", self.factor, "0 < factor <= 1", lambda v: 0 < v <= 1))
+        check_integer(who, "every", self.every, 1)
+
+    def __call__(self, step: int) -> float:  # noqa: D102
+        return self.initial * self.factor ** (step // self.every)
+
+    def __str__(self) -> str:
+        return f"{self.initial:g} * {self.factor:g}^floor(step/{self.every})"
+
+
+@dataclass(frozen=True)
+class Polynomial(Schedule):
+    """``initial * (1 + step / offset) ** -power``; use `polynomial` to build one."""
+
+    initial: float
+    power: float
+    offset: float
+
+    def __post_init__(self) -> None:
+        who = "polynomial"
+        object.__setattr__(self, "initial", check_number(who, "initial", self.initial, "> 0", lambda v: v > 0))
+        object.__setattr__(self, "power", check_number(who, "power", self.power, "0 < power <= 1", lambda v: 0 < v <= 1))
+        object.__setattr__(self, "offset", check_number(who, "offset", self.offset, "> 0", lambda v: v > 0))
+
+    def __call__(self, step: int) -> float:  # noqa: D102
+        return self.initial * (1 + step / self.offset) ** -self.power
+
+    def __str__(self) -> str:
+        return f"{self.initial:g} * (1 + step/{self.offset:g})^-{self.power:g}"
+
+
+@dataclass(frozen=True)
+class Cyclical(Schedule):
+    """Cosine cycles; use `cyclical` to build one."""
+
+    initial: float
+    cycle_length: int
+    floor: float
+    exploration: float
+
+    def __post_init__(self) -> None:
+        who, share = "cyclical", self.exploration
+        object.__setattr__(self, "initial", check_number(who, "initial", self.initial, "> 0", lambda v: v > 0))
+        check_integer(who, "cycle_length", self.cycle_length, 1)
+        object.__setattr__(self, "floor", check_number(who, "floor", self.floor, "0 <= floor < 1", lambda v: 0 <= v < 1))
+        check_number(who, "exploration", share, "0 <= exploration < 1", lambda v: 0 <= v < 1)
+        object.__setattr__(self, "exploration", float(share))
+        if share * self.cycle_length > self.cycle_length - 1:
+            raise needs(who, "exploration", f"one of {self.cycle_length} steps of a cycle left to sample", share)
+
+    def __call__(self, step: int) -> float:  # noqa: D102
+        phase = math.pi * (step % self.cycle_length) / self.cycle_length
+        return self.initial * max(self.floor, (math.cos(phase) + 1) / 2)
+
+    def explores(self, step: int) -> bool:  # noqa: D102
+        return step % self.cycle_length < self.exploration * self.cycle_length
+
+    def __str__(self) -> str:
+        text = f"{self.initial:g} * cosine cycle of {self.cycle_length} steps, floor {self.floor:g}"
+        return text + (f", the first {self.exploration:g} of each exploring without noise" if self.exploration else "")
+
+
+def constant(value: float) -> Constant:
     """Make the schedule that is `value` at every step.
 
     Example:
         >>> constant(0.1)(1_000)
         0.1
     """
-    value = check_number("constant", "value", value, "> 0", lambda v: v > 0)
-    return Schedule(f"{value:g}", lambda step: value)
+    return Constant(value)
 
 
-def step_decay(initial: float, *, factor: float, every: int) -> Schedule:
-    """Make ``initial * factor ** (step // every)``, the paper's equation (4); there `step` counts epochs.
+def step_decay(initial: float, *, factor: float, every: int) -> StepDecay:
+    """Make ``initial * factor ** (step // every)``, the paper's equation (3); there `step` counts epochs.
 
     Example:
         >>> step_decay(0.1, factor=0.5, every=300)(600)
         0.025
     """
-    initial = check_number("step_decay", "initial", initial, "> 0", lambda v: v > 0)
-    factor = check_number("step_decay", "factor", factor, "0 < factor <= 1", lambda v: 0 < v <= 1)
-    every = check_integer("step_decay", "every", every, 1)
-    return Schedule(f"{initial:g} * {factor:g}^floor(step/{every})", lambda step: initial * factor ** (step // every))
+    return StepDecay(initial, factor, every)
 
 
-def polynomial(initial: float, *, power: float = 0.55, offset: float = 1.0) -> Schedule:
+def polynomial(initial: float, *, power: float = 0.55, offset: float = 1.0) -> Polynomial:
     """Make ``initial * (1 + step / offset) ** -power``, the decay of Welling and Teh (2011) started at `initial`.
 
     Example:
         >>> polynomial(0.1, power=0.5, offset=1.0)(3)
         0.05
     """
-    initial = check_number("polynomial", "initial", initial, "> 0", lambda v: v > 0)
-    power = check_number("polynomial", "power", power, "0 < power <= 1", lambda v: 0 < v <= 1)
-    offset = check_number("polynomial", "offset", offset, "> 0", lambda v: v > 0)
-    return Schedule(f"{initial:g} * (1 + step/{offset:g})^-{power:g}", lambda step: initial * (1 + step / offset) ** -power)
+    return Polynomial(initial, power, offset)
 
 
-def cyclical(initial: float, *, cycle_length: int, floor: float = 0.0, exploration: float = 0.0) -> Schedule:
+def cyclical(initial: float, *, cycle_length: int, floor: float = 0.0, exploration: float = 0.0) -> Cyclical:
     """Make the cosine cycles of Zhang et al. (2020): large steps find modes, small ones describe them.
 
     ``initial * max(floor, (cos(pi * (step % cycle_length) / cycle_length) + 1) / 2)``
@@ -97,19 +181,7 @@ def cyclical(initial: float, *, cycle_length: int, floor: float = 0.0, explorati
         >>> [cyclical(0.1, cycle_length=4, exploration=0.5).explores(step) for step in range(6)]
         [True, True, False, False, True, True]
     """
-    initial = check_number("cyclical", "initial", initial, "> 0", lambda v: v > 0)
-    cycle_length = check_integer("cyclical", "cycle_length", cycle_length, 1)
-    floor = check_number("cyclical", "floor", floor, "0 <= floor < 1", lambda v: 0 <= v < 1)
-    exploration = check_number("cyclical", "exploration", exploration, "0 <= exploration < 1", lambda v: 0 <= v < 1)
-    if exploration * cycle_length > cycle_length - 1:
-        raise needs("cyclical", "exploration", f"one of {cycle_length} steps of a cycle left to sample", exploration)
-
-    def value(step: int) -> float:
-        return initial * max(floor, (math.cos(math.pi * (step % cycle_length) / cycle_length) + 1) / 2)
-
-    text = f"{initial:g} * cosine cycle of {cycle_length} steps, floor {floor:g}"
-    phases = f", the first {exploration:g} of each exploring without noise" if exploration else ""
-    return Schedule(text + phases, value, lambda step: step % cycle_length < exploration * cycle_length)
+    return Cyclical(initial, cycle_length, floor, exploration)
 
 
 def explores(schedule: Callable[[int], float], step: int) -> bool:
@@ -117,20 +189,44 @@ def explores(schedule: Callable[[int], float], step: int) -> bool:
     return isinstance(schedule, Schedule) and schedule.explores(step)
 
 
-def _unset(step: int) -> float:
-    raise ValueError('step_size="auto" is found by langevin.sample; a step by hand needs a number or a schedule')
+@dataclass(frozen=True)
+class _Auto(Schedule):
+    def __call__(self, step: int) -> float:
+        raise ValueError('step_size="auto" is found by langevin.sample; a step by hand needs a number or a schedule')
+
+    def __str__(self) -> str:
+        return "auto"
 
 
-AUTO = Schedule("auto", _unset)
+AUTO = _Auto()
 """Stands for a step size that `sample` finds before the run."""
+
+_KINDS = {kind.__name__: kind for kind in (Constant, StepDecay, Polynomial, Cyclical)}
+
+
+def to_plain(schedule: Schedule) -> dict[str, Any]:
+    """Return a schedule as plain values, which any file format can hold.
+
+    Example:
+        >>> to_plain(step_decay(0.1, factor=0.5, every=300))
+        {'kind': 'StepDecay', 'initial': 0.1, 'factor': 0.5, 'every': 300}
+    """
+    return plain.to_plain(schedule)
+
+
+def from_plain(values: dict[str, Any]) -> Schedule:
+    """Build the schedule that `to_plain` described."""
+    return plain.from_plain(values, _KINDS)
 
 
 def as_schedule(who: str, argument: str, value: Any) -> Callable[[int], float]:
     """Turn a positive number into a constant schedule and "auto" into `AUTO`; let a callable through."""
+    if isinstance(value, type):
+        raise needs(who, argument, 'a number > 0, a schedule (a function of the step) or "auto"', value, TypeError)
     if callable(value):
         return value
     if isinstance(value, str) and value == "auto":
         return AUTO
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise needs(who, argument, 'a number > 0, a schedule (a function of the step) or "auto"', value, TypeError)
-    return constant(check_number(who, argument, value, "> 0", lambda v: v > 0))
+    return Constant(check_number(who, argument, value, "> 0", lambda v: v > 0))

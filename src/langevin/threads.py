@@ -22,6 +22,8 @@ _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 def _find_gomp() -> ctypes.CDLL | None:
     """Return the GNU OpenMP library that torch runs on, already loaded, or None."""
+    if not hasattr(os, "RTLD_NOLOAD"):  # Windows
+        return None
     folder = Path(torch.__file__).parent
     for path in [*folder.glob("lib/libgomp*.so*"), *folder.parent.glob("torch.libs/libgomp*.so*")]:
         try:
@@ -44,7 +46,8 @@ def _after_fork() -> None:
     _gomp, _pool = None, None
 
 
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def run_in_threads(work: Callable[[int, int], object], count: int, grain: int) -> None:

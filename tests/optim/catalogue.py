@@ -79,15 +79,30 @@ BAD = {
     "nan lr": (lambda: lv.optim.SGLD(one(), lr=math.nan, num_data=10), ValueError, r"lr=.*nan"),
     "lr as text": (lambda: lv.optim.SGLD(one(), lr="0.1", num_data=10), TypeError, r"lr=.*'0\.1'"),
     "negative temperature": (lambda: lv.optim.SGLD(one(), lr=0.1, num_data=10, temperature=-1.0), ValueError, r"temperature=.*-1"),
-    "weight decay": (
-        lambda: lv.optim.SGLD(one(), lr=0.1, num_data=10, weight_decay=5e-4),
-        TypeError,
-        r"weight_decay=0\.0005.*prior=langevin\.priors\.gaussian\(std=\.\.\.\).*1 / sqrt\(w \* num_data\)",
+    "negative weight decay": (
+        lambda: lv.optim.SGLD(one(), lr=0.1, num_data=10, weight_decay=-5e-4),
+        ValueError,
+        r"SGLD\(weight_decay=.*-0\.0005",
     ),
-    "weight decay in a group": (
-        lambda: lv.optim.SGLD([{"params": one(), "weight_decay": 0.1}], lr=0.1, num_data=10),
+    "weight decay beside a prior": (
+        lambda: lv.optim.SGLD([{"params": one(), "weight_decay": 0.1}], lr=0.1, num_data=10, prior=GAUSSIAN),
+        ValueError,
+        r"weight_decay=.*beside prior=GaussianPrior.*0\.1",
+    ),
+    "fused as a number": (lambda: lv.optim.SGLD(one(), lr=0.1, num_data=10, fused=0), TypeError, r"SGLD\(fused=.*got 0"),
+    "fused as text": (lambda: lv.optim.SGLD(one(), lr=0.1, num_data=10, fused="x"), TypeError, r"SGLD\(fused=.*'x'"),
+    "negative chain": (lambda: lv.optim.SGLD(one(), lr=0.1, num_data=10, chain=-1), ValueError, r"SGLD\(chain=.*-1"),
+    "huge chain": (lambda: lv.optim.SGLD(one(), lr=0.1, num_data=10, chain=2**32), ValueError, r"SGLD\(chain=.*2\*\*32"),
+    "address inside a block": (lambda: lv.optim.SGLD(one(), lr=0.1, num_data=10, first_address=6), ValueError, r"multiple of 4.*got 6"),
+    "addresses of its own for a group": (
+        lambda: lv.optim.SGLD([{"params": one()}, {"params": one(), "first_address": 8}], lr=0.1, num_data=10),
+        ValueError,
+        r"the same for all groups.*got 8",
+    ),
+    "schedule that is none": (
+        lambda: lv.optim.MSGLD(one(), lr=0.1, num_data=10, bias_factor="linear"),
         TypeError,
-        r"weight_decay=0\.1.*prior=",
+        r"bias_factor=.*'linear'",
     ),
     "momentum": (lambda: lv.optim.SGLD(one(), lr=0.1, num_data=10, momentum=0.9), TypeError, r"momentum=0\.9.*SGHMC"),
     "unknown argument": (lambda: lv.optim.SGLD(one(), lr=0.1, num_data=10, nesterov=True), TypeError, "nesterov"),

@@ -96,8 +96,10 @@ def test_state_is_what_the_algorithm_names_and_nothing_else(name):
     optimizer = build(name, model.parameters())
     train(model, optimizer, 2)
     for parameter in model.parameters():
-        assert set(optimizer.state[parameter]) == MEMORY[name]
-        assert all(value.shape == parameter.shape for value in optimizer.state[parameter].values())
+        state = dict(optimizer.state[parameter])
+        assert state.pop("steps", 2) == 2
+        assert set(state) == MEMORY[name]
+        assert all(value.shape == parameter.shape for value in state.values())
 
 
 def test_gradients_are_read_not_changed(name):
@@ -274,7 +276,7 @@ def test_bfloat16_parameters_have_float32_averages_that_survive_a_reload(name):
     model = network(torch.bfloat16)
     optimizer = build(name, model.parameters())
     train(model, optimizer, 5, torch.bfloat16)
-    assert {v.dtype for p in model.parameters() for v in optimizer.state[p].values()} <= {torch.float32}
+    assert {v.dtype for p in model.parameters() for v in optimizer.state[p].values() if isinstance(v, torch.Tensor)} <= {torch.float32}
     twin = copy.deepcopy(model)
     other = build(name, twin.parameters())
     other.load_state_dict(optimizer.state_dict())
@@ -316,7 +318,7 @@ def test_two_stages_change_the_prior_in_mid_run_and_keep_the_state(name):
     model, other = network(), network()
     optimizer = build(name, model.parameters())
     train(model, optimizer, 5)
-    memory = {key: value.clone() for key, value in optimizer.state[model[0].weight].items()}
+    memory = {key: value.clone() for key, value in optimizer.state[model[0].weight].items() if key != "steps"}
     for group in optimizer.param_groups:
         group["prior"] = SPIKE_SLAB
     assert all(torch.equal(value, optimizer.state[model[0].weight][key]) for key, value in memory.items())
@@ -383,21 +385,33 @@ def test_describe_prints_epsilon_the_noise_the_target_and_the_law(name, capsys):
     build(name, network().parameters(), temperature=0.25).describe()
     printed = capsys.readouterr().out
     assert "epsilon = lr / num_data = 0.02 / 50 = 0.0004" in printed
-    scale = (2 * 0.0004 * 0.25 * (0.2 if name == "SGHMC" else 1)) ** 0.5
+    # Invariant: half the noise of two steps, and that of the velocity, a (1 - beta)^2 / 2 with a = 2 and beta = 0.8.
+    share = 0.2 if name == "SGHMC" else 0.5 * (1 + 0.04) if "invariant" in name else 1
+    scale = (2 * 0.0004 * 0.25 * share) ** 0.5
     assert f"noise: standard deviation {scale:g}" in printed
     assert "target: exp(-U / 0.25)" in printed
     assert "effective temperature" in printed
     assert "prior: GaussianPrior(std=0.7)" in printed
 
 
-def test_weight_decay_of_sgd_is_the_gaussian_prior_of_the_refusal():
-    """The sentence in the error is true: the same path as SGD with weight_decay, at temperature 0."""
+def test_weight_decay_is_the_gaussian_prior_that_gives_the_path_of_sgd(capsys):
     model, other = network(torch.float64), network(torch.float64)
     decay = 5e-2
-    prior = lv.priors.gaussian(std=1 / (decay * NUM_DATA) ** 0.5)
-    a = train(model, lv.optim.SGLD(model.parameters(), lr=0.02, num_data=NUM_DATA, prior=prior, temperature=0.0), 20, torch.float64)
+    groups = [{"params": model[0].parameters()}, {"params": model[2].parameters(), "weight_decay": decay}]  # as trainers do it
+    optimizer = lv.optim.SGLD(groups, lr=0.02, num_data=NUM_DATA, temperature=0.0, weight_decay=decay)
+    assert capsys.readouterr().out.count("weight_decay=0.05 is the prior N(0, std**2) with std = 1 / sqrt(0.05 * num_data) = 0.632") == 2
+    assert "weight_decay" not in optimizer.param_groups[0]
+    a = train(model, optimizer, 20, torch.float64)
     b = train(other, torch.optim.SGD(other.parameters(), lr=0.02, weight_decay=decay), 20, torch.float64)
     torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_weight_decay_of_zero_says_and_changes_nothing(name, capsys):
+    model, other = network(), network()
+    groups = [{"params": list(model.parameters()), "weight_decay": 0.0}]
+    a = train(model, build(name, groups, weight_decay=0.0), 3)
+    assert torch.equal(a, train(other, build(name, other.parameters()), 3))
+    assert capsys.readouterr().out == ""
 
 
 def test_the_optimizer_samples_the_posterior_of_a_linear_model():

@@ -19,7 +19,7 @@ class Adadelta(Drift):
     ``V_{t+1} = beta V_t + (1 - beta) g_t**2`` and ``D_{t+1} = beta D_t + (1 - beta) A_{t+1}**2``.
 
     Args:
-        factor: the bias factor a.
+        bias_factor: a.
         beta: the smoothing factor of both averages (Zeiler's rho).
         eps_root: lambda, inside the roots (Zeiler's epsilon); A starts at its size.
 
@@ -31,12 +31,12 @@ class Adadelta(Drift):
         ('bias', 'square_average', 'bias_square')
     """
 
-    factor: float = 1.0
+    bias_factor: float = 1.0
     beta: float = 0.9
     eps_root: float = 1e-6
 
     def __post_init__(self) -> None:
-        check_number("Adadelta", "bias_factor", self.factor, ">= 0", lambda v: v >= 0)
+        check_number("Adadelta", "bias_factor", self.bias_factor, ">= 0", lambda v: v >= 0)
         check_number("Adadelta", "beta", self.beta, "0 <= beta < 1", lambda v: 0 <= v < 1)
         check_number("Adadelta", "eps_root", self.eps_root, "> 0", lambda v: v > 0)
 
@@ -45,7 +45,7 @@ class Adadelta(Drift):
         return ("bias", "square_average", "bias_square")
 
     def bias(self, memory: Memory) -> Tensor:  # noqa: D102
-        return self.factor * memory[0]
+        return self.bias_factor * memory[0]
 
     def update(self, memory: Memory, gradient: Tensor) -> Memory:  # noqa: D102
         _, square_average, bias_square = memory
@@ -56,13 +56,13 @@ class Adadelta(Drift):
 
     def sde(self) -> tuple[str, ...]:  # noqa: D102
         return (
-            f" + {self.factor:g} A",
+            f" + {self.bias_factor:g} A",
             f"A = sqrt((D + {self.eps_root:g}) / (V + {self.eps_root:g})) grad U of the step before",
             f"dV = ((1 - {self.beta:g}) / eps) ((grad U)^2 - V) dt,  dD = ((1 - {self.beta:g}) / eps) (A^2 - D) dt",
         )
 
     def settings(self) -> str:  # noqa: D102
-        return f"bias_factor {self.factor:g}, beta {self.beta:g}, eps_root {self.eps_root:g}"
+        return f"bias_factor {self.bias_factor:g}, beta {self.beta:g}, eps_root {self.eps_root:g}"
 
     def cooling(self) -> float | None:  # noqa: D102
-        return 1.0 if self.factor == 0 else None
+        return 1.0 if self.bias_factor == 0 else None

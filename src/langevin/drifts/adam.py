@@ -1,6 +1,6 @@
 """The Adam biases of ASGLD: the average of past gradients over the root of their average square.
 
-`Adam` has the diagonal V of Algorithm 2, `AdamFull` the matrix V of equation (3), `AdaMax` the largest recent gradient
+`Adam` has the diagonal V of Algorithm 2, `AdamFull` the matrix V of equation (2), `AdaMax` the largest recent gradient
 (Kingma and Ba 2015, section 7.1; section 3.3 of the paper).
 """
 
@@ -28,7 +28,7 @@ def _check_betas(who: str, betas: object) -> None:
 class _AdamLike(ScaledAverage):
     """What the biases with a pair of smoothing factors share."""
 
-    factor: float = 1.0
+    bias_factor: float = 1.0
     betas: tuple[float, float] = (0.9, 0.999)
 
     @property
@@ -43,7 +43,7 @@ class Adam(_AdamLike):
     ``m_{t+1} = beta_1 m_t + (1 - beta_1) g_t`` and ``V_{t+1} = beta_2 V_t + (1 - beta_2) g_t**2`` with m_0 = V_0 = 0.
 
     Args:
-        factor: the bias factor a.
+        bias_factor: a.
         betas: (beta_1, beta_2) with beta_1**2 < beta_2, the condition of Theorem 3.2.
         eps_root: lambda, inside the root.
 
@@ -51,14 +51,14 @@ class Adam(_AdamLike):
     averages only after they were used.
 
     Example:
-        >>> Adam(factor=1.0).memory
+        >>> Adam(bias_factor=1.0).memory
         ('average', 'square_average')
     """
 
     eps_root: float = 1e-5
 
     def __post_init__(self) -> None:
-        check_number("Adam", "bias_factor", self.factor, ">= 0", lambda v: v >= 0)
+        check_number("Adam", "bias_factor", self.bias_factor, ">= 0", lambda v: v >= 0)
         check_number("Adam", "eps_root", self.eps_root, "> 0", lambda v: v > 0)
         _check_betas("Adam", self.betas)
         if self.betas[0] ** 2 >= self.betas[1]:
@@ -85,23 +85,23 @@ class Adam(_AdamLike):
     def sde(self) -> tuple[str, ...]:  # noqa: D102
         beta_1, beta_2 = self.betas
         return (
-            f" + {self.factor:g} m / sqrt(V + {self.eps_root:g})",
+            f" + {self.bias_factor:g} m / sqrt(V + {self.eps_root:g})",
             f"dm = ((1 - {beta_1:g}) / eps) (grad U - m) dt",
             f"dV = ((1 - {beta_2:g}) / eps) ((grad U)^2 - V) dt",
         )
 
     def settings(self) -> str:  # noqa: D102
-        return f"bias_factor {self.factor:g}, betas {self.betas}, eps_root {self.eps_root:g}"
+        return f"bias_factor {self.bias_factor:g}, betas {self.betas}, eps_root {self.eps_root:g}"
 
 
 @dataclass(frozen=True)
 class AdamFull(Adam):
-    """``A_t = (V_t + lambda I)^(-1/2) m_t`` with the matrix ``V_{t+1} = beta_2 V_t + (1 - beta_2) g_t g_t^T`` (equation 3).
+    """``A_t = (V_t + lambda I)^(-1/2) m_t`` with the matrix ``V_{t+1} = beta_2 V_t + (1 - beta_2) g_t g_t^T`` (equation 2).
 
     The root comes from the eigenvalues of V, which are clamped at zero: rounding makes those of a V of few gradients negative.
     A step costs O(dim^3) per chain, a few hundred dimensions are the limit.
 
-    Differs from equation (3): it prints U for grad U in V, and has no lambda, without which V is singular for the first dim steps.
+    Differs from equation (2): it prints U for grad U in V, and has no lambda, without which V is singular for the first dim steps.
 
     Example:
         >>> AdamFull().start(torch.zeros(4, 3))[1].shape
@@ -139,7 +139,7 @@ class AdamFull(Adam):
     def sde(self) -> tuple[str, ...]:  # noqa: D102
         beta_1, beta_2 = self.betas
         return (
-            f" + {self.factor:g} (V + {self.eps_root:g} I)^(-1/2) m",
+            f" + {self.bias_factor:g} (V + {self.eps_root:g} I)^(-1/2) m",
             f"dm = ((1 - {beta_1:g}) / eps) (grad U - m) dt",
             f"dV = ((1 - {beta_2:g}) / eps) (grad U grad U^T - V) dt",
         )
@@ -150,7 +150,7 @@ class AdaMax(_AdamLike):
     """``A_t = m_t / (u_t + lambda)`` with ``u_{t+1} = max(beta_2 u_t, |g_t|)``, u_0 = 0 (section 3.3; Kingma and Ba 2015).
 
     Args:
-        factor: the bias factor a.
+        bias_factor: a.
         betas: (beta_1, beta_2) with beta_1 < beta_2, so that the bias is bounded by a.
         eps: lambda.
 
@@ -164,7 +164,7 @@ class AdaMax(_AdamLike):
     eps: float = 1e-8
 
     def __post_init__(self) -> None:
-        check_number("AdaMax", "bias_factor", self.factor, ">= 0", lambda v: v >= 0)
+        check_number("AdaMax", "bias_factor", self.bias_factor, ">= 0", lambda v: v >= 0)
         check_number("AdaMax", "eps", self.eps, "> 0", lambda v: v > 0)
         _check_betas("AdaMax", self.betas)
         if self.betas[0] >= self.betas[1]:
@@ -188,10 +188,10 @@ class AdaMax(_AdamLike):
 
     def sde(self) -> tuple[str, ...]:  # noqa: D102
         return (
-            f" + {self.factor:g} m / (u + {self.eps:g})",
+            f" + {self.bias_factor:g} m / (u + {self.eps:g})",
             f"dm = ((1 - {self.betas[0]:g}) / eps) (grad U - m) dt",
             f"u = the largest |grad U|, forgotten at the rate (1 - {self.betas[1]:g}) / eps",
         )
 
     def settings(self) -> str:  # noqa: D102
-        return f"bias_factor {self.factor:g}, betas {self.betas}, eps {self.eps:g}"
+        return f"bias_factor {self.bias_factor:g}, betas {self.betas}, eps {self.eps:g}"

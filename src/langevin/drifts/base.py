@@ -67,7 +67,7 @@ class ScaledAverage(Drift):
     ``G^(1/2)`` instead; so both forms of a sampler have their scale from the same place.
     """
 
-    factor: float
+    bias_factor: float
 
     @property
     @abstractmethod
@@ -99,7 +99,7 @@ class ScaledAverage(Drift):
     def bias(self, memory: Memory) -> Tensor:
         """Return ``a G(V_t) m_t``."""
         average, *scale_memory = memory
-        return self.factor * self.scale(tuple(scale_memory), average)
+        return self.bias_factor * self.scale(tuple(scale_memory), average)
 
     def update(self, memory: Memory, gradient: Tensor) -> Memory:
         """Return m and V after this step's gradient."""
@@ -109,7 +109,7 @@ class ScaledAverage(Drift):
 
     def cooling(self) -> float | None:
         """Return 1 + a where G is the identity: m follows grad U, the drift is (1 + a) grad U against noise of temperature tau."""
-        if self.factor == 0:
+        if self.bias_factor == 0:
             return 1.0
         # 1 + a G differs by direction and depends on the size of the gradients.
-        return None if self.scale_memory else 1 + self.factor
+        return None if self.scale_memory else 1 + self.bias_factor

@@ -17,19 +17,19 @@ class Momentum(ScaledAverage):
     """``A_t = m_t`` with ``m_{t+1} = beta m_t + (1 - beta) g_t`` and ``m_0 = 0`` (Algorithm 1).
 
     Args:
-        factor: the bias factor a.
+        bias_factor: a.
         beta: the smoothing factor beta_1, in [0, 1).
 
     Example:
-        >>> Momentum(factor=10.0, beta=0.99).memory
+        >>> Momentum(bias_factor=10.0, beta=0.99).memory
         ('average',)
     """
 
-    factor: float = 1.0
+    bias_factor: float = 1.0
     beta: float = 0.9
 
     def __post_init__(self) -> None:
-        check_number("Momentum", "bias_factor", self.factor, ">= 0", lambda v: v >= 0)
+        check_number("Momentum", "bias_factor", self.bias_factor, ">= 0", lambda v: v >= 0)
         check_number("Momentum", "beta", self.beta, "0 <= beta < 1", lambda v: 0 <= v < 1)
 
     @property
@@ -43,7 +43,7 @@ class Momentum(ScaledAverage):
         return vector
 
     def sde(self) -> tuple[str, ...]:  # noqa: D102
-        return f" + {self.factor:g} m", f"dm = ((1 - {self.beta:g}) / eps) (grad U - m) dt"
+        return f" + {self.bias_factor:g} m", f"dm = ((1 - {self.beta:g}) / eps) (grad U - m) dt"
 
     def settings(self) -> str:  # noqa: D102
-        return f"bias_factor {self.factor:g}, beta {self.beta:g}"
+        return f"bias_factor {self.bias_factor:g}, beta {self.beta:g}"

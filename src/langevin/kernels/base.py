@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import NamedTuple
 
 import torch
@@ -84,7 +85,17 @@ class Kernel(ABC):
 
     def clock(self, step: int) -> Clock:
         """Return the numbers of a step."""
-        return Clock(self.step_size(step), float(step > 0))  # type: ignore[operator] # a schedule since __post_init__
+        step_size = self._value("step_size", step)
+        if step_size == 0:
+            raise needs(self.name, "step_size", f"> 0 at every step (step {step})", step_size)
+        return Clock(step_size, float(step > 0))
+
+    def _value(self, setting: str, step: int) -> float:
+        """Return what the schedule in a field says of a step; a schedule may be any function of the user's."""
+        value = getattr(self, setting)(step)
+        if isinstance(value, Real):  # NumPy's numbers too
+            value = float(value)
+        return check_number(self.name, setting, value, f">= 0 at every step (step {step})", lambda v: v >= 0)
 
     def start(self, position: Tensor) -> Memory:
         """Return the memory before the first step."""

@@ -19,7 +19,7 @@ __all__ = ["Invariant"]
 
 @dataclass(frozen=True)
 class Invariant(Kernel):
-    """A bias ``a G m`` whose momentum has noise of its own, so that ``exp(-U / tau)`` is invariant (docs/theory.md).
+    """A bias ``a G m`` whose momentum has noise of its own, so that ``exp(-U / tau)`` is invariant (theory.md in the project's docs).
 
     In continuous time, with ``gamma = (1 - beta) / eps``, the drift is that of Algorithm 1 (G = 1) or 2,
 
@@ -75,7 +75,7 @@ class Invariant(Kernel):
     def clock(self, step: int) -> Clock:  # noqa: D102
         is_warming = explores(self.step_size, step)  # type: ignore[arg-type] # a schedule since __post_init__
         adapting = float(self.adapt_steps is None or step < self.adapt_steps or is_warming)
-        return super().clock(step)._replace(annealing=self.annealing(step), adapting=adapting)  # type: ignore[operator]
+        return super().clock(step)._replace(annealing=self._value("annealing", step), adapting=adapting)
 
     def for_run(self, warmup: int) -> Kernel:  # noqa: D102
         if not self.drift.scale_memory or self.adapt_steps is not None:
@@ -93,13 +93,19 @@ class Invariant(Kernel):
         # While it adapts the scale knows the current gradient, which bounds the kick; frozen, it is a constant.
         learnt = self.drift.scale_update(tuple(scale), gradient, clock.started)
         scale = [clock.adapting * new + (1 - clock.adapting) * old for new, old in zip(learnt, scale, strict=True)]
-        stride = (2 * self.drift.factor * clock.annealing * eps * (1 - beta) / (1 + beta)) ** 0.5
+        stride = (2 * self.drift.bias_factor * clock.annealing * eps * (1 - beta) / (1 + beta)) ** 0.5
 
         kicked = velocity - stride * self.drift.root(tuple(scale), gradient)
         refreshed = beta * kicked + (tau * (1 - beta * beta)) ** 0.5 * xi
         inertia = 0.5 * stride * self.drift.root(tuple(scale), kicked + refreshed)
         moved = position - eps * gradient + (0.5 * eps * tau) ** 0.5 * (last + eta) + inertia
         return moved, (refreshed, 1.0 * eta, *scale)  # times 1: a scan may not hand its input on as memory
+
+    def noise_scale(self, step_size: float) -> float:
+        """Return the standard deviation of what eta, eta' and xi' give theta in one step, where G is one, as in the first step."""
+        # sqrt(eps tau / 2) (eta + eta') and (h / 2) sqrt(tau (1 - beta^2)) xi'
+        inertia = self.drift.bias_factor * self._value("annealing", 0) * (1 - self.drift.smoothing) ** 2 / 2
+        return (step_size * self.temperature * (1 + inertia)) ** 0.5
 
     @property
     def effective_temperature(self) -> float:  # noqa: D102

@@ -52,7 +52,7 @@ class Langevin(Kernel):
         )
 
     def clock(self, step: int) -> Clock:  # noqa: D102
-        return super().clock(step)._replace(annealing=self.annealing(step))  # type: ignore[operator]
+        return super().clock(step)._replace(annealing=self._value("annealing", step))
 
     def start(self, position: Tensor) -> Memory:  # noqa: D102
         return self.drift.start(position) + tuple(torch.zeros_like(position) for _ in self.preconditioner.memory)

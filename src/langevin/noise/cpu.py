@@ -8,13 +8,17 @@ contracted or reassociated, so an element has the same bits whatever the vector 
 """
 
 import math
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numba import types
 from numba.extending import overload
 
-from langevin.elementary import bitcast, fma, inlined, kernel, polynomial, square_root
+from langevin import elementary
+from langevin.code_cache import cached_njit
+from langevin.elementary import bitcast, fma, inlined, polynomial, square_root
 
 __all__ = ["draw_batches", "draw_rows", "draw_short_rows", "fill_normal", "make_scratch", "philox"]
 
@@ -29,6 +33,11 @@ VECTOR = 8  # lanes of 64 bits in the widest vector
 FEISTEL_MULTIPLIER = np.uint64(0xD2B74407B1CE6E93)
 FEISTEL_ROUNDS = 24
 FEISTEL_MIN_BITS = 8  # below this, permutations of a handful of data are visibly not uniform
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compile a function of this file; its code is kept, and made anew when this file or `elementary` changes."""
+    return cached_njit(function, Path(elementary.__file__), nogil=True, error_model="numpy")
 
 
 @inlined

@@ -1,46 +1,30 @@
-"""What the sampling optimizers share: groups, state, the scale of the loss, and the choice of an engine."""
+"""What the sampling optimizers share: groups, settings, state, and the order of a step."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, NamedTuple, Required, TypedDict
+from typing import Any, ClassVar, Required, TypedDict
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from langevin.checks import check_integer, check_number, needs
-from langevin.gradients import energy_gradient
 from langevin.kernels import Clock, Kernel
-from langevin.noise import UPDATE_NOISES, normal, stream
+from langevin.noise.address import MAX_CHAIN, MAX_STEP
+from langevin.optim import addresses
+from langevin.optim.state import STEPS, check_group_names, memory_like, plain_setting, restored_setting, wide_dtype
+from langevin.optim.update import Entry, update
 from langevin.targets import priors
 from langevin.targets.priors import Prior
 
-try:
-    from langevin import fused as engine
-except ImportError:  # no numba: the torch engine serves the CPU too
-    engine = None  # type: ignore[assignment]
-
 __all__ = ["Common", "LangevinOptimizer"]
 
-_WIDE = {torch.bfloat16: torch.float32, torch.float16: torch.float32}
 _REFUSED = {
-    "weight_decay": "prior=langevin.priors.gaussian(std=...): SGD's weight_decay w is the prior with std = 1 / sqrt(w * num_data)",
     "momentum": "SGHMC(beta=...) for inertia or MSGLD(beta=..., bias_factor=...) for the paper's momentum",
     "noise_scale": "temperature=...: the scale of the noise follows from it",
 }
-
-
-class _Entry(NamedTuple):
-    """A parameter that has a gradient, as the engines see it."""
-
-    position: Tensor
-    gradient: Tensor
-    memory: list[Tensor]
-    offset: int  # address of its first element: the number of elements before it in the optimizer
-    is_new: bool  # whether this is its first gradient
 
 
 class Common(TypedDict, total=False):
@@ -50,7 +34,10 @@ class Common(TypedDict, total=False):
     temperature: float
     prior: Prior | None
     seed: int
+    chain: int
+    first_address: int
     fused: bool | None
+    weight_decay: float
 
 
 class LangevinOptimizer(torch.optim.Optimizer):
@@ -59,21 +46,40 @@ class LangevinOptimizer(torch.optim.Optimizer):
     The loss is the mean over the batch, as for SGD; nothing else is to be scaled by the user. A subclass names its recipe
     and its settings; the formula is the recipe's own.
 
+    Every normal is a function of (seed, chain, step, address of the element), so runs repeat bit for bit, and two optimizers with
+    the same seed and chain draw the same noise wherever their addresses overlap. Give
+
+    - independent runs another `chain` (or seed);
+    - a second optimizer for another part of the same model `first_address=other.next_address`; so too one optimizer per
+      parameter, and the stages of a pipeline (what a stage does not know, the number of elements before it, can be any multiple
+      of 4 that is large enough);
+    - the ranks of `ZeroRedundancyOptimizer`, each of which has parameters of its own, `chain=torch.distributed.get_rank()`.
+      Ranks of DistributedDataParallel have the same parameters and need the same noise: change nothing.
+
+    A second optimizer that overlaps one still in use says so (`SharedNoiseWarning`) at its first step.
+
     Args:
         params: parameters, or groups of them; any setting may be given per group.
-        lr: learning rate as in SGD; the paper's epsilon is lr / num_data. At 0 no time passes: nothing moves, averages stand still.
+        lr: learning rate as in SGD; the paper's epsilon is lr / num_data. At 0 no time passes: nothing moves, nothing is counted,
+            averages stand still.
         settings: the recipe's own.
-        num_data: N, the size of the training set.
+        num_data: N, the size of the training set (of a language model: the number of tokens that the loss averages over).
         temperature: tau; 0 makes the sampler an optimizer.
-        prior: one of `langevin.priors`; None is flat. It may be changed in mid-run: ``group["prior"] = ...``.
-        seed: every normal is a function of (seed, step, index of the element), so runs repeat bit for bit.
-        fused: None takes the fused CPU engine where it can, False always takes plain torch.
+        prior: one of `langevin.priors`, or any object with their two methods; None is flat. It may be changed in mid-run:
+            ``group["prior"] = ...``.
+        seed: an int in [0, 2**64).
+        chain: an int in [0, 2**32): which of the runs with this seed.
+        first_address: address of the first element, in words of 32 bits, a multiple of 4; later groups continue it.
+        fused: None takes the fused CPU engine where it can, False always takes plain torch, True fails where it cannot be taken.
+        weight_decay: w > 0 stands for the prior N(0, 1 / (w num_data)), which it is in SGD; for trainers that pass it.
         unknown: refused, with a word on what to write instead.
     """
 
     recipe: ClassVar[Callable[..., Kernel]]
     settings: ClassVar[tuple[str, ...]] = ()
     """The recipe's settings that live in the parameter groups under the same name."""
+
+    _is_announced = False  # whether others were looked for that draw the same noise; not pickled, so that a copy asks again
 
     def __init__(
         self,
@@ -85,13 +91,17 @@ class LangevinOptimizer(torch.optim.Optimizer):
         temperature: float = 1.0,
         prior: Prior | None = None,
         seed: int = 0,
+        chain: int = 0,
+        first_address: int = 0,
         fused: bool | None = None,
+        weight_decay: float = 0.0,
         **unknown: Any,
     ) -> None:
         """Check the settings and build the groups."""
         self._refuse(unknown)
-        common = {"num_data": num_data, "temperature": temperature, "prior": prior, "seed": seed, "fused": fused}
-        super().__init__(params, {"lr": lr, **settings, **common, "step": 0})
+        common = {"num_data": num_data, "temperature": temperature, "prior": prior, "fused": fused, "weight_decay": weight_decay}
+        noise = {"seed": seed, "chain": chain, "first_address": first_address, "step": 0}
+        super().__init__(params, {"sampler": type(self).__name__, "lr": lr, **settings, **common, **noise})
 
     @classmethod
     def _refuse(cls, unknown: dict[str, Any]) -> None:
@@ -107,30 +117,57 @@ class LangevinOptimizer(torch.optim.Optimizer):
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         try:
-            self._check_group(group)
+            self._take_weight_decay(group)
+            self._check_group(group, self.param_groups[0]["first_address"])
         except (TypeError, ValueError):
             self.param_groups.pop()
             raise
+        self._is_announced = False
 
-    def _check_group(self, group: dict[str, Any]) -> None:
+    def _take_weight_decay(self, group: dict[str, Any]) -> None:
+        """Turn a weight decay, which trainers put into every group, into the prior that it stands for."""
+        who, decay = type(self).__name__, group.pop("weight_decay", 0.0)
+        check_number(who, "weight_decay", decay, ">= 0", lambda v: v >= 0)
+        if decay == 0:
+            return
+        if group["prior"] is not None:
+            raise needs(who, "weight_decay", f"0 beside prior={group['prior']}: it is a prior itself", decay)
+        check_integer(who, "num_data", group["num_data"], 1)
+        group["prior"] = priors.gaussian(std=(decay * group["num_data"]) ** -0.5)
+        print(f"{who}: weight_decay={decay:g} is the prior N(0, std**2) with std = 1 / sqrt({decay:g} * num_data) = {group['prior'].std:g}")
+
+    def _check_group(self, group: dict[str, Any], first_address: int) -> None:
         who = type(self).__name__
-        lr = group["lr"].item() if isinstance(group["lr"], Tensor) else group["lr"]
+        lr = group["lr"].item() if isinstance(group["lr"], Tensor) and group["lr"].numel() == 1 else group["lr"]
         check_number(who, "lr", lr, ">= 0", lambda v: v >= 0)
         check_integer(who, "num_data", group["num_data"], 1)
-        check_integer(who, "seed", group["seed"], 0)
-        if group["seed"] >= 2**64:
-            raise needs(who, "seed", "an int in [0, 2**64)", group["seed"])
+        for name, end in (("seed", 2**64), ("chain", MAX_CHAIN), ("step", MAX_STEP), ("first_address", addresses.MAX_ADDRESS)):
+            if check_integer(who, name, group[name], 0) >= end:
+                raise needs(who, name, f"an int in [0, 2**{end.bit_length() - 1})", group[name])
+        if group["first_address"] % addresses.BLOCK or group["first_address"] != first_address:
+            condition = "a multiple of 4, the same for all groups (later groups continue it): take another optimizer's next_address"
+            raise needs(who, "first_address", condition, group["first_address"])
         if group["prior"] is not None and not isinstance(group["prior"], Prior):
             raise needs(who, "prior", "None or a prior of langevin.priors", group["prior"], TypeError)
+        if group["fused"] not in (None, True, False) or isinstance(group["fused"], int) != isinstance(group["fused"], bool):
+            raise needs(who, "fused", "None, True or False", group["fused"], TypeError)
         self._kernel(group)  # checks the rest
         for parameter in group["params"]:
             if not parameter.is_floating_point():
                 raise needs(who, "params", "real floating-point parameters", parameter.dtype, TypeError)
 
     def _kernel(self, group: dict[str, Any]) -> Kernel:
-        """Build the kernel of a group's settings; its own step size is not used, for the learning rate may change at any step."""
-        return _build(type(self).recipe, group["temperature"], tuple((name, group[name]) for name in self.settings))
+        """Build the kernel of a group's settings; its own step size is not used, since the learning rate may change at any step."""
+        # JSON and some trainers turn the pair of betas into a list.
+        settings = tuple((name, tuple(group[name]) if isinstance(group[name], list) else group[name]) for name in self.settings)
+        return _build(type(self).recipe, group["temperature"], settings)
 
+    @property
+    def next_address(self) -> int:
+        """The `first_address` for an optimizer of further parameters, so that no noise is used twice."""
+        return addresses.next_address(type(self).__name__, self.param_groups)
+
+    @torch.compiler.disable
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step of the sampler with the gradients of the mean loss.
@@ -145,66 +182,127 @@ class LangevinOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        offset = 0
-        for group in self.param_groups:
-            kernel = self._kernel(group)
-            names, entries = kernel.memory, []
-            passes = float(group["lr"]) > 0  # at lr 0 no time passes: nothing moves, nothing is remembered
-            for parameter in group["params"]:
-                if passes and parameter.grad is not None:
-                    entries.append(self._entry(parameter, parameter.grad, names, offset))
-                offset += parameter.numel()
-            self._update(group, kernel, entries)
-            group["step"] += 1
+        if not self._is_announced:
+            self._is_announced = True
+            addresses.warn_of_shared_noise(self)
+        offsets = addresses.element_offsets(type(self).__name__, self.param_groups)
+        # All is checked before anything moves.
+        plans = [(group, self._kernel(group)) for group in self.param_groups]
+        entries = [self._entries(*plan, at) for plan, at in zip(plans, offsets, strict=True)]
+        for (group, kernel), ready in zip(plans, entries, strict=True):
+            if float(group["lr"]) > 0:  # at lr 0 no time passes
+                update(type(self).__name__, group, kernel, [entry for entry in ready if entry.position.numel()])
+                for entry in ready:
+                    if kernel.memory:
+                        self.state[entry.position][STEPS] += 1
+                group["step"] += 1
         return loss
 
-    def _entry(self, parameter: Tensor, gradient: Tensor, names: tuple[str, ...], offset: int) -> _Entry:
-        if gradient.layout != torch.strided:
-            raise needs(type(self).__name__, "params", "dense gradients (sparse=False in the layer)", gradient.layout)
-        state = self.state[parameter]
-        is_new = len(state) < len(names)
-        if is_new:
-            for name in names:
-                # Averages in half precision would stand still: they are kept in float32.
-                state[name] = torch.zeros_like(parameter, dtype=_WIDE.get(parameter.dtype, parameter.dtype))
-        return _Entry(parameter, gradient, [state[name] for name in names], offset, is_new)
+    def _entries(self, group: dict[str, Any], kernel: Kernel, offsets: list[int]) -> list[Entry]:
+        """Return the parameters of a group that have a gradient, with their memory, which is made here when they are new."""
+        epsilon = float(group["lr"]) / group["num_data"]
+        check_integer(type(self).__name__, "step", group["step"], 0)
+        now = kernel.clock(group["step"])._replace(step_size=epsilon)
+        clocks: dict[int, Clock] = {}
+        entries = []
+        for parameter, offset in zip(group["params"], offsets, strict=True):
+            if (gradient := parameter.grad) is None:
+                continue
+            self._check_gradient(parameter, gradient)
+            memory, steps = self._memory(parameter, kernel)
+            if steps not in clocks:  # a first gradient may come late: adaptation is counted from there
+                clocks[steps] = now._replace(started=float(steps > 0), adapting=kernel.clock(steps).adapting)
+            entries.append(Entry(parameter, gradient, memory, offset, clocks[steps]))
+        return entries
 
-    def _update(self, group: dict[str, Any], kernel: Kernel, entries: list[_Entry]) -> None:
-        """Move the parameters: those the fused engine can take in one call per dtype, the others one by one."""
-        may_fuse = engine is not None and group["fused"] is not False and kernel.is_elementwise
-        batches: dict[tuple[torch.dtype, bool], list[_Entry]] = {}
-        for entry in entries:
-            if may_fuse and _is_fusable(entry):
-                batches.setdefault((entry.position.dtype, entry.is_new), []).append(entry)
-            else:
-                _update_by_torch(group, kernel, entry)
-        for (dtype, is_new), batch in batches.items():
-            table = np.array([engine.table_row(*entry[:4]) for entry in batch], dtype=np.int64)
-            engine.fuse(kernel, group["prior"], dtype)(
-                table,
-                num_data=group["num_data"],
-                clock=_clock(group, kernel, is_new),
-                seed=group["seed"],
-                step=group["step"],
-            )
+    def _check_gradient(self, parameter: Tensor, gradient: Tensor) -> None:
+        who = type(self).__name__
+        if gradient.layout != torch.strided:
+            raise needs(who, "params", "dense gradients (sparse=False in the layer)", gradient.layout)
+        if isinstance(parameter, torch.distributed.tensor.DTensor if torch.distributed.is_available() else ()):
+            raise needs(who, "params", "plain tensors: DTensor parameters (FSDP2, tensor parallel) are not supported yet", "a DTensor")
+        if gradient.shape != parameter.shape:
+            raise needs(who, "params", f"gradients of the parameter's shape {tuple(parameter.shape)}", tuple(gradient.shape))
+
+    def _memory(self, parameter: Tensor, kernel: Kernel) -> tuple[list[Tensor], int]:
+        """Return a parameter's memory, as the kernel starts it, and how many gradients it has seen."""
+        if not kernel.memory:
+            return [], 0
+        state = self.state[parameter]
+        if not state:
+            start = kernel.start(parameter.detach().to(wide_dtype(parameter.dtype)))
+            state.update({name: memory_like(parameter, value) for name, value in zip(kernel.memory, start, strict=True)})
+            state[STEPS] = 0
+        self._check_memory(f"{type(self).__name__}.step", parameter, kernel, state)
+        return [state[name] for name in kernel.memory], state[STEPS]
+
+    @staticmethod
+    def _check_memory(call: str, parameter: Tensor, kernel: Kernel, state: dict[str, Any]) -> None:
+        if state.keys() != {*kernel.memory, STEPS}:
+            raise needs(call, "state", f"the memory {[*kernel.memory, STEPS]} of {kernel.name}", sorted(state))
+        for name in kernel.memory:
+            if not isinstance(state[name], Tensor) or state[name].shape != parameter.shape:
+                found = tuple(state[name].shape) if isinstance(state[name], Tensor) else state[name]
+                raise needs(call, "state", f"{name!r} of the parameter's shape {tuple(parameter.shape)}", found)
+        check_integer(call, STEPS, state[STEPS], 0)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that the next step depends on, as tensors and plain values that load with `weights_only=True`."""
         state = super().state_dict()
         for group in state["param_groups"]:
-            group["prior"] = priors.to_plain(group["prior"])
+            group.update({name: plain_setting(value) for name, value in group.items() if name in ("prior", *self.settings)})
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over the state of another optimizer of this kind; the next steps are the ones it would have taken."""
-        groups = [{**group, "prior": priors.from_plain(group.get("prior"))} for group in state_dict["param_groups"]]
-        super().load_state_dict({**state_dict, "param_groups": groups})
-        # torch casts state to the parameter's dtype, which would round float32 averages of half precision parameters.
-        for saved, group in zip(groups, self.param_groups, strict=True):
-            for index, parameter in zip(saved["params"], group["params"], strict=True):
-                for name, value in state_dict["state"].get(index, {}).items():
-                    self.state[parameter][name] = value.detach().to(parameter.device, copy=True)
-            self._check_group(group)
+        """Take over the state of another optimizer of this kind; the next steps are the ones it would have taken.
+
+        All of it is checked first, after the pre-hooks: kind of sampler, settings, names and shapes. What does not fit is a
+        ValueError or TypeError, and nothing has changed.
+        """
+        wide: dict[Tensor, dict[str, Any]] = {}
+
+        def check(_: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+            checked, memory = self._checked(state)
+            wide.update(memory)
+            return checked
+
+        def restore(_: torch.optim.Optimizer) -> None:
+            # torch has cast the memory to the parameter's dtype, which would round the float32 averages of half precision.
+            self.state.update(wide)
+
+        hooks = (
+            self.register_load_state_dict_pre_hook(check),  # last of the pre-hooks
+            self.register_load_state_dict_post_hook(restore, prepend=True),
+        )
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        self._is_announced = False
+
+    def _checked(self, state_dict: dict[str, Any]) -> tuple[dict[str, Any], dict[Tensor, dict[str, Any]]]:
+        """Return a loaded state with its settings restored, and the memory of each parameter."""
+        who = type(self).__name__
+        call, saved_groups = f"{who}.load_state_dict", state_dict.get("param_groups")
+        if not isinstance(saved_groups, list) or not isinstance(state_dict.get("state"), dict):
+            raise needs(call, "state_dict", "what state_dict() returned", sorted(state_dict))
+        if len(saved_groups) != len(self.param_groups):
+            raise needs(call, "state_dict", f"{len(self.param_groups)} parameter groups", len(saved_groups))
+        groups, memory = [], {}
+        for number, (saved, now) in enumerate(zip(saved_groups, self.param_groups, strict=True)):
+            check_group_names(who, number, saved, now)
+            group = {name: restored_setting(who, name, value, now.get(name)) for name, value in saved.items()}
+            self._check_group({**group, "params": now["params"]}, saved_groups[0].get("first_address"))
+            groups.append(group)
+            kernel = self._kernel(group)
+            for index, parameter in zip(saved["params"], now["params"], strict=True):
+                if state := state_dict["state"].get(index):
+                    self._check_memory(call, parameter, kernel, state)
+                    memory[parameter] = {
+                        name: memory_like(parameter, value) if isinstance(value, Tensor) else value for name, value in state.items()
+                    }
+        return {**state_dict, "param_groups": groups}, memory
 
     @property
     def description(self) -> str:
@@ -223,7 +321,7 @@ class LangevinOptimizer(torch.optim.Optimizer):
         elements = sum(parameter.numel() for parameter in group["params"])
         return "\n".join(
             [
-                f"group {number}: {elements:,} elements, step {group['step']}, seed {group['seed']}",
+                f"group {number}: {elements:,} elements, step {group['step']}, seed {group['seed']}, chain {group['chain']}",
                 f"  U = {group['num_data']} * mean loss - log prior, prior: {group['prior'] or 'flat'}",
                 f"  epsilon = lr / num_data = {float(group['lr']):g} / {group['num_data']} = {epsilon:g}",
                 f"  noise: standard deviation {kernel.noise_scale(epsilon):g} per element and step",
@@ -235,46 +333,3 @@ class LangevinOptimizer(torch.optim.Optimizer):
 @functools.lru_cache(maxsize=1024)
 def _build(recipe: Callable[..., Kernel], temperature: float, settings: tuple[tuple[str, Any], ...]) -> Kernel:
     return recipe(1.0, temperature=temperature, **dict(settings))
-
-
-def _is_fusable(entry: _Entry) -> bool:
-    dtype = entry.position.dtype
-    if dtype not in engine.REALS:
-        return False
-    for tensor in (entry.position, entry.gradient, *entry.memory):
-        if not tensor.is_cpu or tensor.dtype != dtype or not tensor.is_contiguous():
-            return False
-    return True
-
-
-def _clock(group: dict[str, Any], kernel: Kernel, is_new: bool) -> Clock:
-    """Return the numbers of this step; a parameter's first gradient may come late."""
-    epsilon = float(group["lr"]) / group["num_data"]
-    return kernel.clock(group["step"])._replace(step_size=epsilon, started=0.0 if is_new else 1.0)
-
-
-def _update_by_torch(group: dict[str, Any], kernel: Kernel, entry: _Entry) -> None:
-    """Run the formula on tensors: the oracle of the fused engine, and the path for other devices, dtypes and layouts."""
-    dtype = _WIDE.get(entry.position.dtype, entry.position.dtype)
-    position, gradient = entry.position.to(dtype), entry.gradient.to(dtype)
-    noises = [
-        normal(
-            group["seed"],
-            stream(purpose),
-            group["step"],
-            position.numel(),
-            offset=entry.offset,
-            dtype=dtype,
-            device=position.device,
-        ).view(position.shape)
-        for purpose in UPDATE_NOISES[: kernel.num_noises]
-    ]
-    moved, memory = kernel.update(
-        position,
-        energy_gradient(gradient, position, group["num_data"], group["prior"]),
-        noises[0] if kernel.num_noises == 1 else torch.stack(noises),
-        tuple(entry.memory),
-        _clock(group, kernel, entry.is_new),
-    )
-    for old, new in zip((entry.position, *entry.memory), (moved, *memory), strict=True):
-        old.copy_(new)

@@ -1,14 +1,15 @@
-"""Priors as energies with closed-form gradients: Gaussian, and spike-and-slab for sparse networks (equation 5)."""
+"""Priors as energies with closed-form gradients: Gaussian, and spike-and-slab for sparse networks (equation 4)."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from langevin import plain
 from langevin.checks import check_number, needs
 
 __all__ = ["Flat", "GaussianPrior", "Prior", "SpikeSlab", "flat", "from_plain", "gaussian", "spike_slab", "to_plain"]
@@ -57,7 +58,7 @@ class GaussianPrior:
 
 @dataclass(frozen=True)
 class SpikeSlab:
-    """``slab_weight N(0, slab_std**2) + (1 - slab_weight) N(0, spike_std**2)`` for every element (equation 5)."""
+    """``slab_weight N(0, slab_std**2) + (1 - slab_weight) N(0, spike_std**2)`` for every element (equation 4)."""
 
     slab_weight: float
     slab_std: float
@@ -101,7 +102,7 @@ class SpikeSlab:
 
 
 def to_plain(prior: Prior | None) -> dict[str, Any] | None:
-    """Return a prior as plain values, which any file format can hold.
+    """Return one of the library's priors as plain values, which any file format can hold.
 
     Example:
         >>> to_plain(gaussian(std=2.0))
@@ -109,22 +110,18 @@ def to_plain(prior: Prior | None) -> dict[str, Any] | None:
     """
     if prior is None:
         return None
-    if type(prior).__name__ not in _KINDS:
-        raise needs("to_plain", "prior", f"one of {sorted(_KINDS)}", prior, TypeError)
-    arguments = {entry.name: getattr(prior, entry.name) for entry in fields(prior) if entry.init}  # type: ignore[arg-type]
-    return {"kind": type(prior).__name__, **arguments}
+    if type(prior) not in KINDS.values():
+        raise needs("to_plain", "prior", f"one of {sorted(KINDS)}", prior, TypeError)
+    return plain.to_plain(prior)
 
 
-def from_plain(plain: dict[str, Any] | Prior | None) -> Prior | None:
+def from_plain(values: dict[str, Any] | Prior | None) -> Prior | None:
     """Build the prior that `to_plain` described; a prior or None passes through."""
-    if plain is None or isinstance(plain, Prior):
-        return plain
-    if not isinstance(plain, dict) or plain.get("kind") not in _KINDS:
-        raise needs("from_plain", "plain", f"a dict whose kind is one of {sorted(_KINDS)}", plain)
-    return _KINDS[plain["kind"]](**{name: value for name, value in plain.items() if name != "kind"})
+    return values if values is None or isinstance(values, Prior) else plain.from_plain(values, KINDS)
 
 
-_KINDS: dict[str, type[Prior]] = {"Flat": Flat, "GaussianPrior": GaussianPrior, "SpikeSlab": SpikeSlab}
+KINDS: dict[str, type] = {"Flat": Flat, "GaussianPrior": GaussianPrior, "SpikeSlab": SpikeSlab}
+"""The library's own priors, by the name under which they are saved."""
 
 
 def flat() -> Flat:
@@ -143,7 +140,7 @@ def gaussian(std: float) -> GaussianPrior:
 
 
 def spike_slab(*, slab_weight: float, slab_std: float, spike_std: float) -> SpikeSlab:
-    """Make the mixture prior of equation (5), for sparse networks.
+    """Make the mixture prior of equation (4), for sparse networks.
 
     Args:
         slab_weight: lambda_k, the probability of the wide component.

@@ -1,0 +1,177 @@
+"""Symbols that stand for tensors and settings while a formula is traced, and the program that they leave behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, NoReturn
+
+from langevin.gradients import energy_gradient
+from langevin.kernels import Clock, Kernel
+from langevin.targets.priors import Prior
+
+__all__ = ["Program", "Symbol", "UntraceableError", "numbers", "structure", "trace"]
+
+
+class UntraceableError(TypeError):
+    """A formula uses what has no symbol; it can still run on tensors."""
+
+
+class Program:
+    """The lines that a traced formula leaves behind."""
+
+    def __init__(self) -> None:
+        self.setting_lines: list[str] = []  # Python floats, once per step
+        self.element_lines: list[str] = []  # reals, once per element
+        self.hoisted: dict[str, int] = {}  # settings that elements meet, in the order they are passed
+
+    def operate(self, template: str, *operands: Symbol | float) -> Symbol:
+        """Append the operation that `template` describes and return its result."""
+        is_element = any(isinstance(operand, Symbol) and operand.is_element for operand in operands)
+        names = [self._name(operand, is_element) for operand in operands]
+        lines = self.element_lines if is_element else self.setting_lines
+        result = f"{'x' if is_element else 'c'}{len(lines)}"
+        lines.append(f"{result} = {template.format(*names)}")
+        return Symbol(self, result, is_element)
+
+    def _name(self, operand: Symbol | float, for_element: bool) -> str:
+        if isinstance(operand, Symbol) and (operand.is_element or not for_element):
+            return operand.name
+        if not isinstance(operand, (Symbol, int, float)):
+            raise UntraceableError(f"an operation between an element and {type(operand).__name__}")
+        name = operand.name if isinstance(operand, Symbol) else repr(float(operand))
+        return f"s{self.hoisted.setdefault(name, len(self.hoisted))}" if for_element else name
+
+
+@dataclass(frozen=True, eq=False)
+class Symbol:
+    """What stands for a tensor or a setting while a formula is traced."""
+
+    program: Program
+    name: str
+    is_element: bool
+
+    def __add__(self, other: Any) -> Symbol:
+        return self.program.operate("{} + {}", self, other)
+
+    def __radd__(self, other: Any) -> Symbol:
+        return self.program.operate("{} + {}", other, self)
+
+    def __sub__(self, other: Any) -> Symbol:
+        return self.program.operate("{} - {}", self, other)
+
+    def __rsub__(self, other: Any) -> Symbol:
+        return self.program.operate("{} - {}", other, self)
+
+    def __mul__(self, other: Any) -> Symbol:
+        return self.program.operate("{} * {}", self, other)
+
+    def __rmul__(self, other: Any) -> Symbol:
+        return self.program.operate("{} * {}", other, self)
+
+    def __truediv__(self, other: Any) -> Symbol:
+        return self.program.operate("{} / {}", self, other)
+
+    def __rtruediv__(self, other: Any) -> Symbol:
+        return self.program.operate("{} / {}", other, self)
+
+    def __neg__(self) -> Symbol:
+        return self.program.operate("-{}", self)
+
+    def __pow__(self, power: float) -> Symbol:
+        if not self.is_element:
+            return self.program.operate("{} ** {}", self, power)
+        if power != -0.5:  # torch.sqrt is not correctly rounded on the CPU (MKL), torch.rsqrt is: the bits must agree
+            raise UntraceableError(f"a fused formula may take elements to the power -0.5 only, got {power}")
+        return self.program.operate("{} / square_root({})", 1.0, self)
+
+    def abs(self) -> Symbol:
+        """Return the modulus, as `Tensor.abs` does."""
+        return self.program.operate("abs({})", self)
+
+    def maximum(self, other: Any) -> Symbol:
+        """Return the larger of two, as `Tensor.maximum` does: NaN if either is NaN."""
+        return self.program.operate("{0} if {0} > {1} or {0} != {0} else {1}", self, other)
+
+    def exp(self) -> Symbol:
+        """Return e to this power, as `Tensor.exp` does."""
+        return self.program.operate("exponential({})", self)
+
+    def _has_no_value(self, *_: Any) -> NoReturn:
+        raise UntraceableError("the formula asks for the value of an element: a comparison, an if, or float()")
+
+    __bool__ = __float__ = __int__ = __index__ = __len__ = __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _has_no_value
+    __hash__ = object.__hash__
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _parts(value: Any) -> list[tuple[str, Any]] | None:
+    """Return the fields of a frozen dataclass or the entries of a tuple, by name; None for anything else."""
+    if isinstance(value, tuple):
+        return [(str(k), entry) for k, entry in enumerate(value)]
+    if is_dataclass(value) and not isinstance(value, type):
+        return [(field.name, getattr(value, field.name)) for field in fields(value)]
+    return None
+
+
+def symbolic(value: Any, name: str, program: Program, names: list[str]) -> Any:
+    """Return a twin of `value` (a kernel, a drift, a prior, ...) whose numbers are symbols, and list their names."""
+    if _is_number(value):
+        names.append(name)
+        return Symbol(program, name, is_element=False)
+    if (parts := _parts(value)) is None:
+        return value
+    twins = {part: symbolic(entry, f"{name}_{part}", program, names) for part, entry in parts}
+    if isinstance(value, tuple):
+        return tuple(twins.values())
+    twin = object.__new__(type(value))
+    for part, entry in twins.items():
+        object.__setattr__(twin, part, entry)
+    return twin
+
+
+def numbers(value: Any) -> tuple[float, ...]:
+    """Return the numbers that `symbolic` replaced, in its order."""
+    if _is_number(value):
+        return (float(value),)
+    return tuple(number for _, entry in _parts(value) or [] for number in numbers(entry))
+
+
+def structure(value: Any) -> Any:
+    """Return what the generated code depends on: the types of the parts and whatever is no number, but not the numbers.
+
+    Only frozen dataclasses have a structure: another object may change, or differ from its equals, without a trace.
+    """
+    if _is_number(value):
+        return "number"
+    if (parts := _parts(value)) is not None:
+        if is_dataclass(value) and not type(value).__dataclass_params__.frozen:  # type: ignore[attr-defined]
+            raise UntraceableError(f"{type(value).__name__} is a dataclass that is not frozen")
+        return type(value), *(structure(entry) for _, entry in parts)
+    if value is None or isinstance(value, (bool, str)) or callable(value):
+        return value
+    raise UntraceableError(f"{type(value).__name__} is no frozen dataclass of numbers")
+
+
+def trace(kernel: Kernel, prior: Prior | None) -> tuple[Program, list[str], list[str]]:
+    """Trace one step; return the program, the names of its settings, and the names of the new position and memory."""
+    program, names = Program(), [*Clock._fields, "num_data"]
+    *now, num_data = (Symbol(program, name, is_element=False) for name in names)
+    clock: Any = Clock(*now)  # type: ignore[arg-type]
+    twin, twin_prior = (symbolic(value, name, program, names) for value, name in ((kernel, "kernel"), (prior, "prior")))
+    position, gradient, *memory = (Symbol(program, name, is_element=True) for name in ("position", "gradient", *kernel.memory))
+    noises = [Symbol(program, f"noise{k}", is_element=True) for k in range(kernel.num_noises)]
+    try:
+        gradient = energy_gradient(gradient, position, num_data, twin_prior)
+        noise = noises[0] if kernel.num_noises == 1 else noises
+        moved, new_memory = twin.update(position, gradient, noise, tuple(memory), clock)
+        results = [moved, *new_memory]
+    except UntraceableError:
+        raise
+    except Exception as error:  # whatever a user's formula may do with a symbol
+        raise UntraceableError(str(error) or type(error).__name__) from error
+    if len(results) != 1 + len(memory) or not all(isinstance(result, Symbol) and result.is_element for result in results):
+        raise UntraceableError("the formula returns something that is not made of its elements")
+    return program, names, [result.name for result in results]
