@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["check_integer", "check_number", "check_position", "needs"]
+__all__ = ["check_integer", "check_number", "check_position", "lacks_memory", "needs"]
 
 
 def needs(who: str, argument: str, condition: str, value: Any, error: type[Exception] = ValueError) -> Exception:
@@ -47,3 +47,9 @@ def check_position(who: str, argument: str, position: Any) -> Tensor:
         bad = (~torch.isfinite(position)).nonzero()[0].tolist()
         raise needs(who, argument, f"finite values (element {bad} is not)", position[tuple(bad)].item())
     return position
+
+
+def lacks_memory(tensor: Tensor) -> bool:
+    """Say whether a dense tensor has more elements than memory, as after its storage was freed: torch itself crashes on those."""
+    last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.numel() > 0 and tensor.untyped_storage().nbytes() < (last + 1) * tensor.element_size()

@@ -10,6 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from langevin.checks import lacks_memory
+
 __all__ = ["FORMATS", "POINTERS", "Format", "clashing_rows", "misfit", "table_row"]
 
 POINTERS = 4  # columns of a row before its pointers: size, offset, channels, spatial
@@ -50,7 +52,7 @@ def _misfit_of_one(tensor: Tensor, shape: torch.Size, dtype: torch.dtype, channe
         return "has its sign or its zeros in a flag, not in memory"
     if not (_is_channels_last(tensor) if channels_last else tensor.is_contiguous()):
         return f"has strides {tensor.stride()} that are not the parameter's"
-    if tensor.untyped_storage().nbytes() < (tensor.storage_offset() + tensor.numel()) * tensor.element_size():
+    if lacks_memory(tensor):
         return "has less memory than elements"
     return None
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from langevin.checks import check_integer, check_number, needs
 from langevin.kernels import Clock, Kernel
-from langevin.noise.address import MAX_CHAIN, MAX_STEP
+from langevin.noise.address import MAX_CHAIN, MAX_SEED, MAX_STEP, check_int
 from langevin.optim import addresses
 from langevin.optim.state import STEPS, check_group_names, memory_like, plain_setting, restored_setting, wide_dtype
 from langevin.optim.update import Entry, update
@@ -141,9 +141,8 @@ class LangevinOptimizer(torch.optim.Optimizer):
         lr = group["lr"].item() if isinstance(group["lr"], Tensor) and group["lr"].numel() == 1 else group["lr"]
         check_number(who, "lr", lr, ">= 0", lambda v: v >= 0)
         check_integer(who, "num_data", group["num_data"], 1)
-        for name, end in (("seed", 2**64), ("chain", MAX_CHAIN), ("step", MAX_STEP), ("first_address", addresses.MAX_ADDRESS)):
-            if check_integer(who, name, group[name], 0) >= end:
-                raise needs(who, name, f"an int in [0, 2**{end.bit_length() - 1})", group[name])
+        for name, end in (("seed", MAX_SEED), ("chain", MAX_CHAIN), ("step", MAX_STEP), ("first_address", addresses.MAX_ADDRESS)):
+            check_int(who, name, group[name], 0, end)
         if group["first_address"] % addresses.BLOCK or group["first_address"] != first_address:
             condition = "a multiple of 4, the same for all groups (later groups continue it): take another optimizer's next_address"
             raise needs(who, "first_address", condition, group["first_address"])
@@ -201,7 +200,7 @@ class LangevinOptimizer(torch.optim.Optimizer):
     def _entries(self, group: dict[str, Any], kernel: Kernel, offsets: list[int]) -> list[Entry]:
         """Return the parameters of a group that have a gradient, with their memory, which is made here when they are new."""
         epsilon = float(group["lr"]) / group["num_data"]
-        check_integer(type(self).__name__, "step", group["step"], 0)
+        check_int(type(self).__name__, "step", group["step"], 0, MAX_STEP)
         now = kernel.clock(group["step"])._replace(step_size=epsilon)
         clocks: dict[int, Clock] = {}
         entries = []
@@ -244,6 +243,8 @@ class LangevinOptimizer(torch.optim.Optimizer):
             if not isinstance(state[name], Tensor) or state[name].shape != parameter.shape:
                 found = tuple(state[name].shape) if isinstance(state[name], Tensor) else state[name]
                 raise needs(call, "state", f"{name!r} of the parameter's shape {tuple(parameter.shape)}", found)
+            if state[name].device.type == "meta" != parameter.device.type:
+                raise needs(call, "state", f"{name!r} with values", "a tensor on the meta device")
         check_integer(call, STEPS, state[STEPS], 0)
 
     def state_dict(self) -> dict[str, Any]:

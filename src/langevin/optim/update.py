@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from langevin.checks import needs
+from langevin.checks import lacks_memory, needs
 from langevin.gradients import energy_gradient
 from langevin.kernels import Clock, Kernel
 from langevin.noise import UPDATE_NOISES, normal, stream
@@ -43,12 +43,12 @@ def update(who: str, group: dict[str, Any], kernel: Kernel, entries: list[Entry]
         elif group["fused"] is True:
             raise needs(who, "fused", f"None or False: {trouble}", True)
         else:
-            _update_by_torch(group, kernel, entry)
+            _update_by_torch(who, group, kernel, entry)
     for (dtype, clock), batch in batches.items():
         table = np.array([engine.table_row(*entry[:4]) for entry in batch], dtype=np.int64)
         if clashing := engine.clashing_rows(table, dtype):
             for row in sorted(clashing):
-                _update_by_torch(group, kernel, batch[row])
+                _update_by_torch(who, group, kernel, batch[row])
             table = np.delete(table, list(clashing), 0)
         if len(table):
             engine.fuse(kernel, group["prior"], dtype)(
@@ -91,8 +91,11 @@ def _runs_alone(kernel: Kernel, dtype: torch.dtype) -> bool:
 _said: set[str] = set()
 
 
-def _update_by_torch(group: dict[str, Any], kernel: Kernel, entry: Entry) -> None:
+def _update_by_torch(who: str, group: dict[str, Any], kernel: Kernel, entry: Entry) -> None:
     """Run the formula on tensors: the oracle of the fused engine, and the path for other devices, dtypes and layouts."""
+    for tensor in (entry.position, entry.gradient, *entry.memory):
+        if type(tensor) in (Tensor, nn.Parameter) and tensor.layout == torch.strided and tensor.is_cpu and lacks_memory(tensor):
+            raise needs(who, "params", f"memory for {tensor.numel()} elements", f"{tensor.untyped_storage().nbytes()} bytes")
     dtype = wide_dtype(entry.position.dtype)
     position, gradient = entry.position.to(dtype), entry.gradient.to(dtype)
     noises = [

@@ -1,0 +1,161 @@
+"""No memory is touched that was not checked: abuses of parameters, gradients and states end right, or in a clear error."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import abuses
+import numpy as np
+import pytest
+import torch
+from catalogue import OPTIMIZERS, build
+from torch import nn
+
+from langevin.fused import clashing_rows, misfit, table_row
+
+REFUSED = {
+    "stale_gradient_of_another_size": "gradients of the parameter's shape",
+    "stale_gradient_that_broadcasts": "gradients of the parameter's shape",
+    "gradient_resized_in_place": "gradients of the parameter's shape",
+    "freed_storage": "memory for 300000 elements",
+    "freed_gradient": "memory for 300000 elements",
+    "distributed_tensor": "DTensor",
+    "expanded_parameter": "single memory location",  # torch's own words
+}
+REFUSED_WITH_MEMORY = {
+    "data_grown_after_a_step": "of the parameter's shape",
+    "data_shrunk_after_a_step": "of the parameter's shape",
+    "swapped_tensors": "of the parameter's shape",
+    "freed_memory": "memory for 300000 elements",
+    "memory_of_a_wrong_size": "of the parameter's shape",
+    "memory_on_no_device": "meta device",
+    "memory_that_is_missing": "needs the memory",
+    "memory_that_is_text": "of the parameter's shape",
+}
+
+
+# The slow ones add no code path: the engine's checks do not know the sampler.
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in ("SGLD", "ASGLD, invariant") else pytest.mark.slow) for name in OPTIMIZERS]
+)
+def test_no_abuse_ends_in_a_signal_or_in_a_wrong_number(name):
+    script = Path(abuses.__file__)
+    done = subprocess.run([sys.executable, script, name], capture_output=True, text=True, timeout=500, check=True)
+    outcomes = json.loads(done.stdout)
+    expected = REFUSED | (REFUSED_WITH_MEMORY if name != "SGLD" else {})
+    assert len(outcomes) >= 35
+    for case, outcome in outcomes.items():
+        if case in expected:
+            assert outcome.startswith("error"), (case, outcome)
+            assert expected[case] in outcome, (case, outcome)
+        else:
+            assert outcome == "right", (case, outcome)
+
+
+def test_all_is_checked_before_anything_moves():
+    good, bad = nn.Parameter(torch.zeros(5)), nn.Parameter(torch.zeros(3))
+    optimizer = build("ASGLD", [{"params": [good]}, {"params": [bad]}])
+    good.grad, bad.grad = torch.ones(5), torch.ones(3)
+    bad.data = torch.zeros(4)
+    with pytest.raises(ValueError, match=r"shape \(4,\), got \(3,\)"):
+        optimizer.step()
+    assert torch.equal(good, torch.zeros(5))
+    assert [group["step"] for group in optimizer.param_groups] == [0, 0]
+
+
+def test_the_table_refuses_each_kind_of_tensor_with_a_reason():
+    plain = torch.zeros(6)
+    reasons = {
+        "float64": (plain, plain.double(), []),
+        "shape": (plain, torch.zeros(3, 2), []),
+        "flag": (plain, torch._neg_view(plain), []),
+        "strides": (torch.zeros(2, 3), torch.zeros(3, 2).T, []),
+        "memory": (plain, plain, [torch.zeros(7)]),
+        "meta": (plain, torch.zeros(6, device="meta"), []),
+        "float16": (plain.half(), plain.half(), []),
+        "sparse": (plain, plain.to_sparse(), []),
+    }
+    for word, (position, gradient, memory) in reasons.items():
+        assert word in misfit(position, gradient, memory)
+    assert misfit(plain, plain.clone(), [plain.clone()]) is None
+    assert misfit(plain.bfloat16(), plain.bfloat16(), [plain]) is None
+
+
+def test_rows_that_share_memory_are_found_and_no_others():
+    memory = torch.zeros(100)
+    rows = [(memory[:10], memory[10:20]), (memory[20:30], memory[29:39]), (memory[40:50], memory[50:60]), (memory[55:65], memory[70:80])]
+    table = np.array([table_row(a, b, [], 0) for a, b in rows])
+    assert clashing_rows(table, torch.float32) == {1, 2, 3}
+    assert clashing_rows(table[[0]], torch.float32) == set()
+    nested = np.array([table_row(memory[:50], memory[50:100], [], 0), table_row(memory[5:6], memory[90:91], [], 0)])
+    assert clashing_rows(nested, torch.float32) == {0, 1}
+
+
+def test_steps_and_addresses_beyond_the_counter_are_refused_by_both_engines():
+    p = nn.Parameter(torch.zeros(8))
+    for fused in (None, False):
+        p.grad = torch.ones(8)
+        with pytest.raises(ValueError, match=r"SGLD\(first_address=.*2\*\*34"):
+            build("SGLD", [p], first_address=2**34 - 4, fused=fused).step()
+        optimizer = build("SGLD", [p], fused=fused)
+        optimizer.param_groups[0]["step"] = 2**56
+        with pytest.raises(ValueError, match=r"2\*\*56"):
+            optimizer.step()
+    assert torch.equal(p, torch.zeros(8))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("shape", [(7,), (5, 3, 3, 3), (4, 70, 3, 3), (3, 1500, 3, 3), (2, 3, 2, 3, 2)])
+def test_bfloat16_and_channels_last_take_the_fused_engine_with_the_bits_of_torch(name, shape):
+    """(3, 1500, 3, 3) has more elements per output channel than a tile."""
+    layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(len(shape), torch.contiguous_format)
+    for dtype in (torch.bfloat16, torch.float32, torch.float64):
+        results = []
+        for fused in (True, False):
+            start = torch.linspace(-1, 1, torch.Size(shape).numel()).view(shape)
+            p = nn.Parameter(start.to(dtype).contiguous(memory_format=layout))
+            optimizer = build(name, [nn.Parameter(torch.zeros(3, dtype=dtype)), p], fused=fused)
+            for _ in range(3):
+                p.grad = p.detach().cos()
+                optimizer.step()
+            results.append(p.detach().clone())
+        assert torch.equal(*results), (dtype, shape)
+
+
+def test_channels_last_weights_get_the_same_bits_on_two_threads():
+    threads, results = torch.get_num_threads(), []
+    for count in (1, 2):
+        torch.set_num_threads(count)
+        try:
+            p = nn.Parameter(torch.linspace(-1, 1, 70 * 512 * 9).view(70, 512, 3, 3).contiguous(memory_format=torch.channels_last))
+            optimizer = build("MSGLD, invariant", [p], fused=True)
+            for _ in range(2):
+                p.grad = p.detach().sin()
+                optimizer.step()
+            results.append(p.detach().clone())
+        finally:
+            torch.set_num_threads(threads)
+    assert torch.equal(*results)
+
+
+def test_rounding_to_bfloat16_is_that_of_torch():
+    """Ties, the largest numbers, infinities and NaN: a step of length zero in all but name copies the value through the engine."""
+    bits = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
+    values = bits.view(torch.bfloat16)
+    for fused in (True, False):
+        p = nn.Parameter(values.clone())
+        p.grad = torch.zeros_like(p)
+        build("SGLD", [p], temperature=0.0, prior=None, fused=fused).step()
+        finite = torch.isfinite(values)
+        assert torch.equal(p[finite], values[finite])
+        assert torch.equal(torch.isnan(p), torch.isnan(values))
+
+
+def test_fused_true_fails_where_the_engine_cannot_be_taken():
+    p = nn.Parameter(torch.zeros(4, dtype=torch.float16))
+    p.grad = torch.ones_like(p)
+    with pytest.raises(ValueError, match=r"SGLD\(fused=.*float16"):
+        build("SGLD", [p], fused=True).step()
