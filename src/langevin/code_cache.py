@@ -55,7 +55,7 @@ def _trouble(folder: Path) -> str | None:
 
 @contextlib.contextmanager
 def _numba_keeps_code_in(folder: Path) -> Iterator[None]:
-    """numba asks for the folder while it decorates; its own choice would be one that others may share."""
+    """Numba asks for the folder while it decorates; its own choice would be one that others may share."""
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(folder)
     try:

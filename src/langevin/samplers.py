@@ -144,7 +144,7 @@ def msgld(
         temperature: tau.
 
     Differs from: what Theorem 3.1 says of it. With a constant bias factor the law for small steps has temperature
-    tau / (1 + a), see `describe()`; the project's law tests show it against the exact solution. The invariant form has no such bias.
+    tau / (1 + a), see `describe()`; the law tests show it against the exact solution. The invariant form has no such bias.
 
     Example:
         >>> msgld(step_size=0.01, bias_factor=1.0).effective_temperature

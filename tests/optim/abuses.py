@@ -396,4 +396,6 @@ if __name__ == "__main__":
     for prior_dtype in (torch.float32, torch.float64):
         first = nn.Parameter(torch.zeros(8, dtype=prior_dtype))
         steps(build_by_name(name, [first]), first)
-    print(json.dumps({label: survive(case, lambda params, **kw: build_by_name(name, params, **kw)) for label, case in CASES.items()}))
+    print(
+        json.dumps({label: survive(case, lambda params, **kw: build_by_name(name, params, **kw)) for label, case in CASES.items()})
+    )

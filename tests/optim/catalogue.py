@@ -93,7 +93,11 @@ BAD = {
     "fused as text": (lambda: lv.optim.SGLD(one(), lr=0.1, num_data=10, fused="x"), TypeError, r"SGLD\(fused=.*'x'"),
     "negative chain": (lambda: lv.optim.SGLD(one(), lr=0.1, num_data=10, chain=-1), ValueError, r"SGLD\(chain=.*-1"),
     "huge chain": (lambda: lv.optim.SGLD(one(), lr=0.1, num_data=10, chain=2**32), ValueError, r"SGLD\(chain=.*2\*\*32"),
-    "address inside a block": (lambda: lv.optim.SGLD(one(), lr=0.1, num_data=10, first_address=6), ValueError, r"multiple of 4.*got 6"),
+    "address inside a block": (
+        lambda: lv.optim.SGLD(one(), lr=0.1, num_data=10, first_address=6),
+        ValueError,
+        r"multiple of 4.*got 6",
+    ),
     "addresses of its own for a group": (
         lambda: lv.optim.SGLD([{"params": one()}, {"params": one(), "first_address": 8}], lr=0.1, num_data=10),
         ValueError,

@@ -59,7 +59,7 @@ def test_addresses_of_mixed_dtypes_are_disjoint_blocks():
     groups = [{"params": [zeros(n, d)], "first_address": 8} for n, d in zip(sizes, dtypes, strict=True)]
     blocks = {}
     end = 8
-    for (_, first, last), dtype in zip(_places("SGLD", groups), dtypes, strict=True):
+    for ((first, last),), dtype in zip(_places("SGLD", groups), dtypes, strict=True):
         assert first >= end
         end = last
         for block in range(first // 4, -(-last // 4)):

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import abuses
-import numpy as np
 import pytest
 import torch
 from catalogue import OPTIMIZERS, build
@@ -79,19 +78,30 @@ def test_the_table_refuses_each_kind_of_tensor_with_a_reason():
         "sparse": (plain, plain.to_sparse(), []),
     }
     for word, (position, gradient, memory) in reasons.items():
+        assert table_row(position, gradient, memory, 0) is None
         assert word in misfit(position, gradient, memory)
-    assert misfit(plain, plain.clone(), [plain.clone()]) is None
-    assert misfit(plain.bfloat16(), plain.bfloat16(), [plain]) is None
+    assert table_row(plain, plain.clone(), [plain.clone()], 0) is not None
+    assert table_row(plain.bfloat16(), plain.bfloat16(), [plain], 0) is not None
 
 
 def test_rows_that_share_memory_are_found_and_no_others():
     memory = torch.zeros(100)
-    rows = [(memory[:10], memory[10:20]), (memory[20:30], memory[29:39]), (memory[40:50], memory[50:60]), (memory[55:65], memory[70:80])]
-    table = np.array([table_row(a, b, [], 0) for a, b in rows])
-    assert clashing_rows(table, torch.float32) == {1, 2, 3}
-    assert clashing_rows(table[[0]], torch.float32) == set()
-    nested = np.array([table_row(memory[:50], memory[50:100], [], 0), table_row(memory[5:6], memory[90:91], [], 0)])
-    assert clashing_rows(nested, torch.float32) == {0, 1}
+    rows = [
+        (memory[:10], memory[10:20]),
+        (memory[20:30], memory[29:39]),
+        (memory[40:50], memory[50:60]),
+        (memory[55:65], memory[70:80]),
+    ]
+    table = [table_row(a, b, [], 0) for a, b in rows]
+    assert clashing_rows(table, torch.float32) == [1, 2, 3]
+    assert clashing_rows(table[:1], torch.float32) == []
+    nested = [table_row(memory[:50], memory[50:100], [], 0), table_row(memory[5:6], memory[90:91], [], 0)]
+    assert clashing_rows(nested, torch.float32) == [0, 1]
+    half = [
+        table_row(memory.bfloat16()[:50], memory.bfloat16()[50:], [memory[:50]], 0),
+        table_row(memory[50:].bfloat16(), memory[50:].bfloat16(), [memory[50:]], 0),
+    ]
+    assert clashing_rows(half, torch.bfloat16) == []
 
 
 def test_steps_and_addresses_beyond_the_counter_are_refused_by_both_engines():

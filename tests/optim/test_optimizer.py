@@ -276,7 +276,9 @@ def test_bfloat16_parameters_have_float32_averages_that_survive_a_reload(name):
     model = network(torch.bfloat16)
     optimizer = build(name, model.parameters())
     train(model, optimizer, 5, torch.bfloat16)
-    assert {v.dtype for p in model.parameters() for v in optimizer.state[p].values() if isinstance(v, torch.Tensor)} <= {torch.float32}
+    assert {v.dtype for p in model.parameters() for v in optimizer.state[p].values() if isinstance(v, torch.Tensor)} <= {
+        torch.float32
+    }
     twin = copy.deepcopy(model)
     other = build(name, twin.parameters())
     other.load_state_dict(optimizer.state_dict())
@@ -399,7 +401,10 @@ def test_weight_decay_is_the_gaussian_prior_that_gives_the_path_of_sgd(capsys):
     decay = 5e-2
     groups = [{"params": model[0].parameters()}, {"params": model[2].parameters(), "weight_decay": decay}]  # as trainers do it
     optimizer = lv.optim.SGLD(groups, lr=0.02, num_data=NUM_DATA, temperature=0.0, weight_decay=decay)
-    assert capsys.readouterr().out.count("weight_decay=0.05 is the prior N(0, std**2) with std = 1 / sqrt(0.05 * num_data) = 0.632") == 2
+    assert (
+        capsys.readouterr().out.count("weight_decay=0.05 is the prior N(0, std**2) with std = 1 / sqrt(0.05 * num_data) = 0.632")
+        == 2
+    )
     assert "weight_decay" not in optimizer.param_groups[0]
     a = train(model, optimizer, 20, torch.float64)
     b = train(other, torch.optim.SGD(other.parameters(), lr=0.02, weight_decay=decay), 20, torch.float64)

@@ -415,7 +415,9 @@ def test_two_priors_of_one_class_do_not_share_their_numbers(unsaid):
     for prior in (Quartic(0.5), Quartic(5.0), Loose(1.0), Loose(9.0)):
         p = nn.Parameter(torch.full((4,), 0.5))
         p.grad = torch.zeros(4)
-        lv.optim.SGLD([p], lr=0.1, num_data=1, prior=prior, temperature=0.0, fused=None if isinstance(prior, Quartic) else False).step()
+        lv.optim.SGLD(
+            [p], lr=0.1, num_data=1, prior=prior, temperature=0.0, fused=None if isinstance(prior, Quartic) else False
+        ).step()
         moved.append(round(p[0].item(), 6))
     assert moved == [round(0.5 - 0.1 * force, 6) for force in (4 * 0.5 * 0.125, 4 * 5.0 * 0.125, 0.5, 4.5)]
 

@@ -5,6 +5,6 @@
 
 from langevin.fused.generate import Fused, fuse
 from langevin.fused.symbols import UntraceableError
-from langevin.fused.table import clashing_rows, misfit, table_row
+from langevin.fused.table import Row, clashing_rows, misfit, table_row
 
-__all__ = ["Fused", "UntraceableError", "clashing_rows", "fuse", "misfit", "table_row"]
+__all__ = ["Fused", "Row", "UntraceableError", "clashing_rows", "fuse", "misfit", "table_row"]

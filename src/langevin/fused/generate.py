@@ -53,6 +53,9 @@ def _write(kernel: Kernel, program: Program, names: Sequence[str], results: Sequ
     arrays = [*stored, *kernel.memory]
     wide, narrow = ("widen({})", "narrow({})") if is_wide else ("{}", "{}")
 
+    def kind(name: str) -> str:
+        return "STORED" if name in stored else "REAL"
+
     def load(name: str) -> str:
         return (wide if name in stored else "{}").format(f"{name}_tile[i]")
 
@@ -80,14 +83,14 @@ def _write(kernel: Kernel, program: Program, names: Sequence[str], results: Sequ
         "            first = low // slab * slab",
         f"            made = min(max(1, {TILE} // slab) * slab, size - first)",
         *(
-            f"            fill_noise({noise}_all, spare, made, offset + first, seed, ({k} << 32) + chain, step, channels, spatial, scratch)"
+            f"            fill_noise({noise}_all, spare, made, offset + first, seed, ({k} << 32) + chain, step, "
+            "channels, spatial, scratch)"
             for k, noise in enumerate(noises)
         ),
         "            count = min(first + made, high) - low",
         *(f"            {noise}_tile = {noise}_all[low - first : low - first + count]" for noise in noises),
         *(
-            f"            {name}_tile = carray(pointer(table[row, {k}] + low * {'STORED' if name in stored else 'REAL'}_WIDTH), count, "
-            f"{'STORED' if name in stored else 'REAL'})"
+            f"            {name}_tile = carray(pointer(table[row, {k}] + low * {kind(name)}_WIDTH), count, {kind(name)})"
             for k, name in enumerate(arrays, POINTERS)
         ),
         "            for i in range(count):",
@@ -111,9 +114,7 @@ class Fused:
     numbers: tuple[float, ...]  # the settings of the kernel and of the prior
     lanes: int  # normals in a block of noise
 
-    def __call__(
-        self, table: NDArray[np.int64], *, num_data: float, clock: Clock, seed: int, chain: int, step: int
-    ) -> None:
+    def __call__(self, table: NDArray[np.int64], *, num_data: float, clock: Clock, seed: int, chain: int, step: int) -> None:
         """Update, in place, every tensor of the table; see `table_row`."""
         end = int((table[:, 0] + table[:, 1]).max())
         if end > self.lanes * MAX_BLOCK or not 0 <= step < MAX_STEP:

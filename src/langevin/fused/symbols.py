@@ -20,6 +20,7 @@ class Program:
     """The lines that a traced formula leaves behind."""
 
     def __init__(self) -> None:
+        """Begin without a line."""
         self.setting_lines: list[str] = []  # Python floats, once per step
         self.element_lines: list[str] = []  # reals, once per element
         self.hoisted: dict[str, int] = {}  # settings that elements meet, in the order they are passed
@@ -147,7 +148,7 @@ def structure(value: Any) -> Any:
     if _is_number(value):
         return "number"
     if (parts := _parts(value)) is not None:
-        if is_dataclass(value) and not type(value).__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        if is_dataclass(value) and not getattr(type(value), "__dataclass_params__").frozen:  # noqa: B009 - it has no stub
             raise UntraceableError(f"{type(value).__name__} is a dataclass that is not frozen")
         return type(value), *(structure(entry) for _, entry in parts)
     if value is None or isinstance(value, (bool, str)) or callable(value):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from langevin.checks import lacks_memory
 
-__all__ = ["FORMATS", "POINTERS", "Format", "clashing_rows", "misfit", "table_row"]
+__all__ = ["FORMATS", "POINTERS", "Format", "Row", "clashing_rows", "misfit", "table_row"]
 
 POINTERS = 4  # columns of a row before its pointers: size, offset, channels, spatial
 MAX_SLAB = 2**16  # elements of an output channel whose noise is kept at a time for channels-last weights
@@ -33,76 +33,102 @@ FORMATS = {
 }
 
 
+class Row(NamedTuple):
+    """A parameter, its gradient and its memory, as the loop sees them; the caller keeps the tensors alive during the call.
+
+    Channels and spatial size are zero but for channels-last weights: memory has the channel innermost there, addresses do not.
+    """
+
+    numbers: list[int]  # size, offset, channels, spatial, then the pointers
+    storages: list[tuple[int, int]]  # first byte and the one after the last of what each tensor lies in
+
+
 def _is_channels_last(tensor: Tensor) -> bool:
     return (tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last)) or (
         tensor.ndim == 5 and tensor.is_contiguous(memory_format=torch.channels_last_3d)
     )
 
 
-def _misfit_of_one(tensor: Tensor, shape: torch.Size, dtype: torch.dtype, channels_last: bool) -> str | None:
-    if type(tensor) is not Tensor and type(tensor) is not nn.Parameter:
-        return f"is a {type(tensor).__name__}, not a plain tensor"
-    if tensor.layout is not torch.strided or not tensor.is_cpu:
-        return f"is {tensor.layout} on {tensor.device}, not dense on the CPU"
-    if tensor.dtype != dtype:
-        return f"is {tensor.dtype}, not {dtype}"
-    if tensor.shape != shape:
-        return f"has shape {tuple(tensor.shape)}, not {tuple(shape)}"
-    if tensor.is_neg() or tensor._is_zerotensor():
-        return "has its sign or its zeros in a flag, not in memory"
-    if not (_is_channels_last(tensor) if channels_last else tensor.is_contiguous()):
-        return f"has strides {tensor.stride()} that are not the parameter's"
-    if lacks_memory(tensor):
-        return "has less memory than elements"
-    return None
+def _fits(tensor: Tensor, shape: torch.Size, dtype: torch.dtype, channels_last: bool) -> bool:
+    return (
+        (type(tensor) is Tensor or type(tensor) is nn.Parameter)
+        and tensor.dtype is dtype
+        and tensor.is_cpu
+        and tensor.layout is torch.strided
+        and tensor.shape == shape
+        and (_is_channels_last(tensor) if channels_last else tensor.is_contiguous())
+        and not tensor.is_neg()  # the sign, or the zeros, are in a flag and not in memory
+        and not tensor._is_zerotensor()
+    )
 
 
-def _is_laid_out_by_channels(position: Tensor) -> bool:
-    return not position.is_contiguous() and _is_channels_last(position)
+def table_row(position: Tensor, gradient: Tensor, memory: Sequence[Tensor], offset: int) -> Row | None:
+    """Return the row of tensors that the loop may touch, or None: `misfit` then says why not."""
+    dtype, shape = position.dtype, position.shape
+    form = FORMATS.get(dtype)
+    if form is None:
+        return None
+    channels = spatial = 0
+    if len(shape) > 3 and not position.is_contiguous() and _is_channels_last(position):
+        channels, spatial = shape[1], shape[2:].numel()
+        if channels * spatial > MAX_SLAB:
+            return None
+    size = position.numel()
+    numbers, storages = [size, offset, channels, spatial], []
+    wanted, stored_bytes = dtype, size * position.element_size()
+    for number, tensor in enumerate((position, gradient, *memory)):
+        if number == 2:
+            wanted, stored_bytes = form.wide, size * form.real(0).itemsize
+        if not _fits(tensor, shape, wanted, channels > 0):
+            return None
+        pointer, storage = tensor.data_ptr(), tensor.untyped_storage()
+        begin = storage.data_ptr()
+        end = begin + storage.nbytes()
+        if pointer + stored_bytes > end:  # its memory was freed or cut
+            return None
+        numbers.append(pointer)
+        storages.append((begin, end))
+    return Row(numbers, storages)
 
 
-def misfit(position: Tensor, gradient: Tensor, memory: Sequence[Tensor]) -> str | None:
-    """Say why the loop must not touch these tensors; None where it may."""
+def misfit(position: Tensor, gradient: Tensor, memory: Sequence[Tensor]) -> str:
+    """Say why there is no row for these tensors."""
     if position.dtype not in FORMATS:
         return f"the parameter is {position.dtype}"
-    by_channels = type(position) in (Tensor, nn.Parameter) and _is_laid_out_by_channels(position)
-    if by_channels and position[0].numel() > MAX_SLAB:
-        return f"the parameter is channels-last with more than {MAX_SLAB} elements per output channel"
     wide = FORMATS[position.dtype].wide
-    named: Iterator[tuple[str, Tensor, torch.dtype]] = iter(
-        [
-            ("parameter", position, position.dtype),
-            ("gradient", gradient, position.dtype),
-            *(("memory", tensor, wide) for tensor in memory),
-        ]
-    )
-    for name, tensor, dtype in named:
-        if trouble := _misfit_of_one(tensor, position.shape, dtype, by_channels):
-            return f"the {name} {trouble}"
-    return None
+    tensors = [
+        ("parameter", position, position.dtype),
+        ("gradient", gradient, position.dtype),
+        *(("memory", t, wide) for t in memory),
+    ]
+    for name, tensor, dtype in tensors:
+        if type(tensor) is not Tensor and type(tensor) is not nn.Parameter:
+            return f"the {name} is a {type(tensor).__name__}, not a plain tensor"
+        if tensor.layout is not torch.strided or not tensor.is_cpu:
+            return f"the {name} is {tensor.layout} on {tensor.device}, not dense on the CPU"
+        if tensor.dtype != dtype:
+            return f"the {name} is {tensor.dtype}, not {dtype}"
+        if tensor.shape != position.shape:
+            return f"the {name} has shape {tuple(tensor.shape)}, not {tuple(position.shape)}"
+        if tensor.is_neg() or tensor._is_zerotensor():
+            return f"the {name} has its sign or its zeros in a flag, not in memory"
+        if lacks_memory(tensor):
+            return f"the {name} has less memory than elements"
+    return f"the strides are {[tensor.stride() for _, tensor, _ in tensors]}"
 
 
-def table_row(position: Tensor, gradient: Tensor, memory: Sequence[Tensor], offset: int) -> list[int]:
-    """Describe tensors without a `misfit` to `Fused`; the caller keeps them alive during the call.
-
-    Channels and spatial size are zero but for channels-last weights: memory has the channel innermost there, addresses do not.
-    """
-    channels, spatial = (position.shape[1], position[0, 0].numel()) if _is_laid_out_by_channels(position) else (0, 0)
-    return [position.numel(), offset, channels, spatial, *(tensor.data_ptr() for tensor in (position, gradient, *memory))]
-
-
-def clashing_rows(table: NDArray[np.int64], dtype: torch.dtype) -> set[int]:
+def clashing_rows(rows: Sequence[Row], dtype: torch.dtype) -> list[int]:
     """Return the rows of which some memory is also another tensor's: threads would write there in any order."""
-    stored, real, _ = FORMATS[dtype]
+    storages = sorted(storage for row in rows for storage in row.storages)
+    if all(before[1] <= after[0] for before, after in itertools.pairwise(storages)):
+        return []
+    # Parameters that are views of one buffer, say: look at the tensors themselves.
+    table = np.array([row.numbers for row in rows], dtype=np.int64)
     pointers = table[:, POINTERS:]
-    width = np.full(pointers.shape[1], real(0).itemsize)
-    width[:2] = stored(0).itemsize
-    ends = (pointers + table[:, :1] * width).ravel()
+    width = np.full(pointers.shape[1], FORMATS[dtype].real(0).itemsize)
+    width[:2] = FORMATS[dtype].stored(0).itemsize
     order = np.argsort(pointers, axis=None, kind="stable")
-    reached = np.maximum.accumulate(ends[order])
-    clash = np.flatnonzero(pointers.ravel()[order][1:] < reached[:-1])
-    if not len(clash):
-        return set()
-    # Rare: whoever begins before an earlier one ends, and that earlier one.
-    rows, starts = order // pointers.shape[1], pointers.ravel()[order]
-    return {int(rows[i]) for k in clash for i in range(k + 2) if i == k + 1 or ends[order[i]] > starts[k + 1]}
+    starts, ends = pointers.ravel()[order], (pointers + table[:, :1] * width).ravel()[order]
+    owners = order // pointers.shape[1]
+    late = np.flatnonzero(starts[1:] < np.maximum.accumulate(ends)[:-1]) + 1  # begin before an earlier one ends
+    return sorted({int(owners[i]) for k in late for i in range(k + 1) if i == k or ends[i] > starts[k]})

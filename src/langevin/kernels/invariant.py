@@ -19,7 +19,7 @@ __all__ = ["Invariant"]
 
 @dataclass(frozen=True)
 class Invariant(Kernel):
-    """A bias ``a G m`` whose momentum has noise of its own, so that ``exp(-U / tau)`` is invariant (theory.md in the project's docs).
+    """A bias ``a G m`` whose momentum has noise of its own, so that ``exp(-U / tau)`` is invariant (theory.md in the docs).
 
     In continuous time, with ``gamma = (1 - beta) / eps``, the drift is that of Algorithm 1 (G = 1) or 2,
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -34,44 +33,46 @@ def _to_block(address: int) -> int:
     return -(-address // BLOCK) * BLOCK
 
 
-def _places(who: str, groups: list[dict[str, Any]]) -> Iterator[tuple[int, int, int]]:
-    """Yield, for every parameter, the number of its group, its first word and the word after its last."""
-    address, before = groups[0]["first_address"], None
-    for number, group in enumerate(groups):
+def _places(who: str, groups: list[dict[str, Any]]) -> list[list[tuple[int, int]]]:
+    """Return, for every group and parameter, its first word and the word after its last."""
+    address, before, places = groups[0]["first_address"], 0, []
+    for group in groups:
+        row = []
         for parameter in group["params"]:
             words = _words(parameter.dtype)
-            if before not in (None, words):
+            if words != before and before:
                 address = _to_block(address)
             end = address + words * parameter.numel()
-            if end > MAX_ADDRESS:
-                raise needs(who, "first_address", f"all addresses below 2**34, {MAX_ADDRESS}", end)
-            yield number, address, end
+            row.append((address, end))
             address, before = end, words
+        places.append(row)
+    if address > MAX_ADDRESS:
+        raise needs(who, "first_address", f"all addresses below 2**34, {MAX_ADDRESS}", address)
+    return places
 
 
 def element_offsets(who: str, groups: list[dict[str, Any]]) -> list[list[int]]:
     """Return, per group, the address of every parameter's first element, counted in elements of its dtype."""
-    offsets: list[list[int]] = [[] for _ in groups]
-    for number, begin, _ in _places(who, groups):
-        parameter = groups[number]["params"][len(offsets[number])]
-        offsets[number].append(begin // _words(parameter.dtype))
-    return offsets
+    return [
+        [begin // _words(parameter.dtype) for parameter, (begin, _) in zip(group["params"], row, strict=True)]
+        for group, row in zip(groups, _places(who, groups), strict=True)
+    ]
 
 
 def next_address(who: str, groups: list[dict[str, Any]]) -> int:
     """Return the first address of a block that no parameter of these groups uses, nor one after them."""
-    return _to_block(max((end for _, _, end in _places(who, groups)), default=groups[0]["first_address"]))
+    return _to_block(max(end for row in _places(who, groups) for _, end in row))
 
 
 def _claims(optimizer: torch.optim.Optimizer) -> dict[tuple[int, int], tuple[int, int]]:
     """Return, by seed and chain, the interval of words that an optimizer draws noise from."""
     claims: dict[tuple[int, int], tuple[int, int]] = {}
     groups = optimizer.param_groups
-    for number, begin, end in _places(type(optimizer).__name__, groups):
-        if groups[number]["temperature"] > 0 and end > begin:
-            key = groups[number]["seed"], groups[number]["chain"]
-            low, high = claims.get(key, (begin, end))
-            claims[key] = min(low, begin), max(high, end)
+    for group, row in zip(groups, _places(type(optimizer).__name__, groups), strict=True):
+        if group["temperature"] > 0 and row and row[-1][1] > row[0][0]:
+            key = group["seed"], group["chain"]
+            low, high = claims.get(key, (row[0][0], row[-1][1]))
+            claims[key] = min(low, row[0][0]), max(high, row[-1][1])
     return claims
 
 
@@ -89,8 +90,8 @@ def warn_of_shared_noise(optimizer: torch.optim.Optimizer) -> None:
             if max(low, begin) < min(high, end):
                 warnings.warn(
                     f"{who} draws the same noise as a {type(other).__name__} that is still in use (seed {seed}, chain {chain}, "
-                    f"addresses {max(low, begin)} to {min(high, end) - 1}): their draws are correlated. For another part of the same "
-                    f"model give {who}(first_address=other.next_address), for an independent run another chain= or seed=.",
+                    f"addresses {max(low, begin)} to {min(high, end) - 1}): their draws are correlated. For another part of the "
+                    f"same model give {who}(first_address=other.next_address), for an independent run another chain= or seed=.",
                     SharedNoiseWarning,
                     stacklevel=4,
                 )

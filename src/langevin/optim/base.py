@@ -10,12 +10,12 @@ from typing import Any, ClassVar, Required, TypedDict
 import torch
 from torch import Tensor
 
-from langevin.checks import check_integer, check_number, needs
+from langevin.checks import check_integer, check_number, lacks_memory, needs
 from langevin.kernels import Clock, Kernel
 from langevin.noise.address import MAX_CHAIN, MAX_SEED, MAX_STEP, check_int
 from langevin.optim import addresses
 from langevin.optim.state import STEPS, check_group_names, memory_like, plain_setting, restored_setting, wide_dtype
-from langevin.optim.update import Entry, update
+from langevin.optim.update import Entry, row_of, update
 from langevin.targets import priors
 from langevin.targets.priors import Prior
 
@@ -133,8 +133,9 @@ class LangevinOptimizer(torch.optim.Optimizer):
         if group["prior"] is not None:
             raise needs(who, "weight_decay", f"0 beside prior={group['prior']}: it is a prior itself", decay)
         check_integer(who, "num_data", group["num_data"], 1)
-        group["prior"] = priors.gaussian(std=(decay * group["num_data"]) ** -0.5)
-        print(f"{who}: weight_decay={decay:g} is the prior N(0, std**2) with std = 1 / sqrt({decay:g} * num_data) = {group['prior'].std:g}")
+        prior = priors.gaussian(std=(decay * group["num_data"]) ** -0.5)
+        group["prior"] = prior
+        print(f"{who}: weight_decay={decay:g} is the prior N(0, std**2) with std = 1 / sqrt({decay:g} * num_data) = {prior.std:g}")
 
     def _check_group(self, group: dict[str, Any], first_address: int) -> None:
         who = type(self).__name__
@@ -166,7 +167,7 @@ class LangevinOptimizer(torch.optim.Optimizer):
         """The `first_address` for an optimizer of further parameters, so that no noise is used twice."""
         return addresses.next_address(type(self).__name__, self.param_groups)
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step of the sampler with the gradients of the mean loss.
@@ -191,61 +192,73 @@ class LangevinOptimizer(torch.optim.Optimizer):
         for (group, kernel), ready in zip(plans, entries, strict=True):
             if float(group["lr"]) > 0:  # at lr 0 no time passes
                 update(type(self).__name__, group, kernel, [entry for entry in ready if entry.position.numel()])
-                for entry in ready:
-                    if kernel.memory:
+                if kernel.memory:
+                    for entry in ready:
                         self.state[entry.position][STEPS] += 1
                 group["step"] += 1
         return loss
 
     def _entries(self, group: dict[str, Any], kernel: Kernel, offsets: list[int]) -> list[Entry]:
         """Return the parameters of a group that have a gradient, with their memory, which is made here when they are new."""
-        epsilon = float(group["lr"]) / group["num_data"]
-        check_int(type(self).__name__, "step", group["step"], 0, MAX_STEP)
-        now = kernel.clock(group["step"])._replace(step_size=epsilon)
+        names, who = kernel.memory, type(self).__name__
+        check_int(who, "step", group["step"], 0, MAX_STEP)
+        now = kernel.clock(group["step"])._replace(step_size=float(group["lr"]) / group["num_data"])
         clocks: dict[int, Clock] = {}
         entries = []
         for parameter, offset in zip(group["params"], offsets, strict=True):
             if (gradient := parameter.grad) is None:
                 continue
-            self._check_gradient(parameter, gradient)
-            memory, steps = self._memory(parameter, kernel)
+            memory, steps = self._memory(parameter, kernel, names) if names else ([], 0)
+            row = row_of(group, parameter, gradient, memory, offset)
+            if row is None:
+                self._check_tensors(parameter, gradient, dict(zip(names, memory, strict=True)))
             if steps not in clocks:  # a first gradient may come late: adaptation is counted from there
                 clocks[steps] = now._replace(started=float(steps > 0), adapting=kernel.clock(steps).adapting)
-            entries.append(Entry(parameter, gradient, memory, offset, clocks[steps]))
+            entries.append(Entry(parameter, gradient, memory, offset, clocks[steps], row))
         return entries
 
-    def _check_gradient(self, parameter: Tensor, gradient: Tensor) -> None:
-        who = type(self).__name__
-        if gradient.layout != torch.strided:
-            raise needs(who, "params", "dense gradients (sparse=False in the layer)", gradient.layout)
-        if isinstance(parameter, torch.distributed.tensor.DTensor if torch.distributed.is_available() else ()):
-            raise needs(who, "params", "plain tensors: DTensor parameters (FSDP2, tensor parallel) are not supported yet", "a DTensor")
-        if gradient.shape != parameter.shape:
-            raise needs(who, "params", f"gradients of the parameter's shape {tuple(parameter.shape)}", tuple(gradient.shape))
-
-    def _memory(self, parameter: Tensor, kernel: Kernel) -> tuple[list[Tensor], int]:
+    def _memory(self, parameter: Tensor, kernel: Kernel, names: tuple[str, ...]) -> tuple[list[Tensor], int]:
         """Return a parameter's memory, as the kernel starts it, and how many gradients it has seen."""
-        if not kernel.memory:
-            return [], 0
         state = self.state[parameter]
         if not state:
             start = kernel.start(parameter.detach().to(wide_dtype(parameter.dtype)))
-            state.update({name: memory_like(parameter, value) for name, value in zip(kernel.memory, start, strict=True)})
+            state.update({name: memory_like(parameter, value) for name, value in zip(names, start, strict=True)})
             state[STEPS] = 0
-        self._check_memory(f"{type(self).__name__}.step", parameter, kernel, state)
-        return [state[name] for name in kernel.memory], state[STEPS]
+        try:
+            return [state[name] for name in names], state[STEPS]
+        except KeyError:
+            self._check_names(f"{type(self).__name__}.step", kernel, state)
+            raise
+
+    def _check_tensors(self, parameter: Tensor, gradient: Tensor, memory: dict[str, Tensor]) -> None:
+        """Refuse what plain torch would broadcast, or crash on."""
+        who = type(self).__name__
+        if gradient.layout != torch.strided:
+            raise needs(who, "params", "dense gradients (sparse=False in the layer)", gradient.layout)
+        if torch.distributed.is_available() and isinstance(parameter, torch.distributed.tensor.DTensor):
+            raise needs(who, "params", "plain tensors: DTensor parameters (FSDP2) are not supported yet", "a DTensor")
+        if gradient.shape != parameter.shape:
+            raise needs(who, "params", f"gradients of the parameter's shape {tuple(parameter.shape)}", tuple(gradient.shape))
+        self._check_memory(f"{who}.step", parameter, memory)
+        for tensor in (parameter, gradient, *memory.values()):
+            is_plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.layout == torch.strided and tensor.is_cpu
+            if is_plain and lacks_memory(tensor):
+                raise needs(who, "params", f"memory for {tensor.numel()} elements", f"{tensor.untyped_storage().nbytes()} bytes")
 
     @staticmethod
-    def _check_memory(call: str, parameter: Tensor, kernel: Kernel, state: dict[str, Any]) -> None:
+    def _check_names(call: str, kernel: Kernel, state: dict[str, Any]) -> None:
         if state.keys() != {*kernel.memory, STEPS}:
             raise needs(call, "state", f"the memory {[*kernel.memory, STEPS]} of {kernel.name}", sorted(state))
-        for name in kernel.memory:
-            if not isinstance(state[name], Tensor) or state[name].shape != parameter.shape:
-                found = tuple(state[name].shape) if isinstance(state[name], Tensor) else state[name]
-                raise needs(call, "state", f"{name!r} of the parameter's shape {tuple(parameter.shape)}", found)
-            if state[name].device.type == "meta" != parameter.device.type:
-                raise needs(call, "state", f"{name!r} with values", "a tensor on the meta device")
         check_integer(call, STEPS, state[STEPS], 0)
+
+    @staticmethod
+    def _check_memory(call: str, parameter: Tensor, memory: dict[str, Any]) -> None:
+        for name, value in memory.items():
+            if not isinstance(value, Tensor) or value.shape != parameter.shape:
+                found = tuple(value.shape) if isinstance(value, Tensor) else value
+                raise needs(call, "state", f"{name!r} of the parameter's shape {tuple(parameter.shape)}", found)
+            if value.device.type == "meta" != parameter.device.type:
+                raise needs(call, "state", f"{name!r} with values", "a tensor on the meta device")
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that the next step depends on, as tensors and plain values that load with `weights_only=True`."""
@@ -299,7 +312,8 @@ class LangevinOptimizer(torch.optim.Optimizer):
             kernel = self._kernel(group)
             for index, parameter in zip(saved["params"], now["params"], strict=True):
                 if state := state_dict["state"].get(index):
-                    self._check_memory(call, parameter, kernel, state)
+                    self._check_names(call, kernel, state)
+                    self._check_memory(call, parameter, {name: state[name] for name in kernel.memory})
                     memory[parameter] = {
                         name: memory_like(parameter, value) if isinstance(value, Tensor) else value for name, value in state.items()
                     }

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from langevin.checks import lacks_memory, needs
+from langevin.checks import needs
 from langevin.gradients import energy_gradient
 from langevin.kernels import Clock, Kernel
 from langevin.noise import UPDATE_NOISES, normal, stream
@@ -20,7 +20,7 @@ try:
 except ImportError:  # no numba: the torch engine serves the CPU too
     engine = None  # type: ignore[assignment]
 
-__all__ = ["Entry", "update"]
+__all__ = ["Entry", "row_of", "update"]
 
 
 class Entry(NamedTuple):
@@ -31,40 +31,42 @@ class Entry(NamedTuple):
     memory: list[Tensor]
     offset: int  # address of its first element, in elements of its dtype
     clock: Clock  # the numbers of its step
+    row: Any  # of the fused engine's table; None where it does not take these tensors
+
+
+def row_of(group: dict[str, Any], position: Tensor, gradient: Tensor, memory: list[Tensor], offset: int) -> Any:
+    """Return the parameter's row in the fused engine's table, or None for the torch engine."""
+    return None if engine is None or group["fused"] is False else engine.table_row(position, gradient, memory, offset)
 
 
 def update(who: str, group: dict[str, Any], kernel: Kernel, entries: list[Entry]) -> None:
     """Move the parameters: those the fused engine can take in one call per dtype, the others one by one."""
     batches: dict[tuple[torch.dtype, Clock], list[Entry]] = {}
+    troubles: dict[torch.dtype, str | None] = {}
     for entry in entries:
-        trouble = _trouble(group, kernel, entry)
-        if trouble is None:
-            batches.setdefault((entry.position.dtype, entry.clock), []).append(entry)
+        dtype = entry.position.dtype
+        if entry.row is not None and dtype not in troubles:
+            troubles[dtype] = _untraceable(kernel, group["prior"], dtype)
+        if entry.row is not None and troubles[dtype] is None:
+            batches.setdefault((dtype, entry.clock), []).append(entry)
         elif group["fused"] is True:
-            raise needs(who, "fused", f"None or False: {trouble}", True)
+            reason = troubles.get(dtype) or (engine.misfit(*entry[:3]) if engine is not None else "numba is not installed")
+            raise needs(who, "fused", f"None or False: {reason}", True)
         else:
-            _update_by_torch(who, group, kernel, entry)
+            _update_by_torch(group, kernel, entry)
     for (dtype, clock), batch in batches.items():
-        table = np.array([engine.table_row(*entry[:4]) for entry in batch], dtype=np.int64)
-        if clashing := engine.clashing_rows(table, dtype):
-            for row in sorted(clashing):
-                _update_by_torch(who, group, kernel, batch[row])
-            table = np.delete(table, list(clashing), 0)
-        if len(table):
+        clashing = engine.clashing_rows([entry.row for entry in batch], dtype)
+        for number in clashing:
+            _update_by_torch(group, kernel, batch[number])
+        if len(clashing) < len(batch):
             engine.fuse(kernel, group["prior"], dtype)(
-                table, num_data=group["num_data"], clock=clock, seed=group["seed"], chain=group["chain"], step=group["step"]
+                np.array([entry.row.numbers for number, entry in enumerate(batch) if number not in clashing], dtype=np.int64),
+                num_data=group["num_data"],
+                clock=clock,
+                seed=group["seed"],
+                chain=group["chain"],
+                step=group["step"],
             )
-
-
-def _trouble(group: dict[str, Any], kernel: Kernel, entry: Entry) -> str | None:
-    """Say why the fused engine does not take a parameter; None where it does."""
-    if group["fused"] is False:
-        return "fused=False"
-    if engine is None:
-        return "numba is not installed"
-    if trouble := engine.misfit(*entry[:3]):
-        return trouble
-    return _untraceable(kernel, group["prior"], entry.position.dtype)
 
 
 def _untraceable(kernel: Kernel, prior: Any, dtype: torch.dtype) -> str | None:
@@ -91,11 +93,8 @@ def _runs_alone(kernel: Kernel, dtype: torch.dtype) -> bool:
 _said: set[str] = set()
 
 
-def _update_by_torch(who: str, group: dict[str, Any], kernel: Kernel, entry: Entry) -> None:
+def _update_by_torch(group: dict[str, Any], kernel: Kernel, entry: Entry) -> None:
     """Run the formula on tensors: the oracle of the fused engine, and the path for other devices, dtypes and layouts."""
-    for tensor in (entry.position, entry.gradient, *entry.memory):
-        if type(tensor) in (Tensor, nn.Parameter) and tensor.layout == torch.strided and tensor.is_cpu and lacks_memory(tensor):
-            raise needs(who, "params", f"memory for {tensor.numel()} elements", f"{tensor.untyped_storage().nbytes()} bytes")
     dtype = wide_dtype(entry.position.dtype)
     position, gradient = entry.position.to(dtype), entry.gradient.to(dtype)
     noises = [
