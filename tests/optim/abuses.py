@@ -1,7 +1,7 @@
-"""What may be done to parameters, gradients and states behind an optimizer's back. Run as a script: each case in a process of its own.
+"""What may be done to parameters, gradients and states behind an optimizer's back; a script, each case in a process of its own.
 
-A case gets a function that builds the optimizer; it returns the parameters whose values count. `survive` says what came of it: "right"
-(the fused engine's result is that of plain torch, bit for bit), "error: ..." (a Python exception), or "signal 11".
+A case gets a function that builds the optimizer; it returns the parameters whose values count. `survive` says what came of it:
+"right" (the fused engine's result is that of plain torch, bit for bit), "error: ..." (a Python exception), or "signal 11".
 """
 
 from __future__ import annotations
