@@ -30,6 +30,7 @@ lint: .venv/installed
 
 bench: .venv/installed
 	$(BIN)/python benchmarks/noise.py | tee docs/benchmarks/noise.txt
+	$(BIN)/python benchmarks/layouts.py | tee docs/benchmarks/layouts.txt
 	$(BIN)/python benchmarks/optim.py
 	$(BIN)/python benchmarks/sample.py
 	$(BIN)/python benchmarks/memory.py

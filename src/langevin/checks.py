@@ -9,29 +9,61 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["check_integer", "check_number", "check_position", "lacks_memory", "needs"]
+__all__ = [
+    "check_bool",
+    "check_field",
+    "check_function",
+    "check_integer",
+    "check_number",
+    "check_position",
+    "lacks_memory",
+    "needs",
+]
 
 
 def needs(who: str, argument: str, condition: str, value: Any, error: type[Exception] = ValueError) -> Exception:
     """Build the library's one kind of bad-argument error."""
-    return error(f"{who}({argument}=...) needs {condition}, got {value!r}")
+    text = repr(value)
+    return error(f"{who}({argument}=...) needs {condition}, got {text if len(text) <= 200 else text[:200] + '...'}")
 
 
 def check_number(who: str, argument: str, value: Any, condition: str, holds: Callable[[float], bool] = lambda value: True) -> float:
     """Return `value` as a float, or fail when it is no finite real number or breaks `condition`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise needs(who, argument, f"a number with {condition}", value, TypeError)
-    if not math.isfinite(value) or not holds(value):
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number) or not holds(number):
         raise needs(who, argument, condition, value)
-    return float(value)
+    return number
+
+
+def check_field(instance: Any, who: str, name: str, condition: str, holds: Callable[[float], bool]) -> None:
+    """Check a number that is a field of a frozen dataclass, and make it a float: a large int would not meet a tensor."""
+    object.__setattr__(instance, name, check_number(who, name, getattr(instance, name), condition, holds))
+
+
+def check_bool(who: str, argument: str, value: Any) -> bool:
+    """Return `value` when it is True or False, and nothing that merely counts as one of them."""
+    if not isinstance(value, bool):
+        raise needs(who, argument, "True or False", value, TypeError)
+    return value
+
+
+def check_function(who: str, argument: str, value: Any, what: str) -> None:
+    """Fail when `value` cannot be called, or is a class."""
+    if not callable(value) or isinstance(value, type):
+        raise needs(who, argument, what, value, TypeError)
 
 
 def check_integer(who: str, argument: str, value: Any, minimum: int) -> int:
-    """Return `value`, or fail when it is no int (a bool is none) or below `minimum`."""
+    """Return `value`, or fail when it is no int (a bool is none), below `minimum`, or too large for a machine."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise needs(who, argument, f"an int >= {minimum}", value, TypeError)
-    if value < minimum:
-        raise needs(who, argument, f"an int >= {minimum}", value)
+    if not minimum <= value < 2**63:
+        raise needs(who, argument, f"an int >= {minimum}" if value < minimum else "an int below 2**63", value)
     return value
 
 
@@ -41,6 +73,8 @@ def check_position(who: str, argument: str, position: Any) -> Tensor:
         raise needs(who, argument, "a torch.Tensor of shape (chains, dim)", position, TypeError)
     if not position.is_floating_point():
         raise needs(who, argument, "a floating-point tensor", position.dtype, TypeError)
+    if position.layout != torch.strided or position.is_meta:
+        raise needs(who, argument, "a dense tensor with values", f"{position.layout} on {position.device}")
     if position.ndim == 0 or position.numel() == 0:
         raise needs(who, argument, "shape (..., dim) with at least one element", tuple(position.shape))
     if not torch.isfinite(position).all():

@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from langevin.checks import check_number, needs
+from langevin.checks import check_bool, check_field, check_function, needs
 from langevin.drifts import Memory
 
 __all__ = ["Fisher", "Identity", "Preconditioner", "RMS"]
@@ -104,9 +104,11 @@ class RMS:
     curvature: Callable[[Tensor], Tensor] | None = None
 
     def __post_init__(self) -> None:
-        check_number("RMS", "beta", self.beta, "0 <= beta < 1", lambda v: 0 <= v < 1)
-        check_number("RMS", "eps", self.eps, "> 0", lambda v: v > 0)
-        check_number("RMS", "num_data", self.num_data, "> 0", lambda v: v > 0)
+        check_field(self, "RMS", "beta", "0 <= beta < 1", lambda v: 0 <= v < 1)
+        check_field(self, "RMS", "eps", "> 0", lambda v: v > 0)
+        check_field(self, "RMS", "num_data", "> 0", lambda v: v > 0)
+        if self.curvature is not None:
+            check_function("RMS", "curvature", self.curvature, "None or a function of one position (dim,)")
 
     @property
     def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in Preconditioner
@@ -159,8 +161,8 @@ class Fisher:
     correction: bool = True
 
     def __post_init__(self) -> None:
-        if not callable(self.information):
-            raise needs("Fisher", "information", "a function of one position (dim,)", self.information, TypeError)
+        check_function("Fisher", "information", self.information, "a function of one position (dim,)")
+        check_bool("Fisher", "correction", self.correction)
 
     @property
     def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in Preconditioner

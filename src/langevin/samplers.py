@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from langevin.checks import needs
+from langevin.checks import check_bool, check_function, needs
 from langevin.drifts import Adadelta, Adam, AdaMax, AdamFull, Drift, Momentum, NoDrift, ScaledAverage
 from langevin.kernels import Hamiltonian, Invariant, Kernel, Langevin, Recipe
 from langevin.preconditioners import RMS, Fisher, Identity, Preconditioner
@@ -124,8 +124,7 @@ def sgrld(
         >>> sgrld(step_size=0.01, metric=lambda theta: torch.eye(2)).memory
         ()
     """
-    if not callable(metric):
-        raise needs("sgrld", "metric", "a function of one position (dim,)", metric, TypeError)
+    check_function("sgrld", "metric", metric, "a function of one position (dim,)")
     return Langevin("sgrld", step_size, temperature, preconditioner=Fisher(metric, correction))
 
 
@@ -299,8 +298,7 @@ def _adaptive(
     adapt_steps: int | None = None,
 ) -> Langevin | Invariant:
     """Put a bias into its published or its invariant kernel."""
-    if not isinstance(invariant, bool):
-        raise needs(name, "invariant", "True or False", invariant, TypeError)
+    check_bool(name, "invariant", invariant)
     if invariant:
         return Invariant(name, step_size, temperature, drift, annealing, adapt_steps)
     if adapt_steps is not None:
@@ -324,7 +322,14 @@ def langevin(
         >>> langevin(step_size=0.01, drift=Momentum(), preconditioner=RMS()).memory
         ('average', 'metric_average')
     """
-    return Langevin("langevin", step_size, temperature, drift or NoDrift(), preconditioner or Identity(), annealing)
+    return Langevin(
+        "langevin",
+        step_size,
+        temperature,
+        NoDrift() if drift is None else drift,
+        Identity() if preconditioner is None else preconditioner,
+        annealing,
+    )
 
 
 def recipe(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from langevin import plain
-from langevin.checks import check_integer, check_number, needs
+from langevin.checks import check_field, check_integer, check_number, needs
 
 __all__ = [
     "AUTO",
@@ -51,7 +51,7 @@ class Constant(Schedule):
     value: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "value", check_number("constant", "value", self.value, "> 0", lambda v: v > 0))
+        check_field(self, "constant", "value", "> 0", lambda v: v > 0)
 
     def __call__(self, step: int) -> float:  # noqa: D102 - the contract is in Schedule
         return self.value
@@ -70,8 +70,8 @@ class StepDecay(Schedule):
 
     def __post_init__(self) -> None:
         who = "step_decay"
-        object.__setattr__(self, "initial", check_number(who, "initial", self.initial, "> 0", lambda v: v > 0))
-        object.__setattr__(self, "factor", check_number(who, "factor", self.factor, "0 < factor <= 1", lambda v: 0 < v <= 1))
+        check_field(self, who, "initial", "> 0", lambda v: v > 0)
+        check_field(self, who, "factor", "0 < factor <= 1", lambda v: 0 < v <= 1)
         check_integer(who, "every", self.every, 1)
 
     def __call__(self, step: int) -> float:  # noqa: D102
@@ -91,9 +91,9 @@ class Polynomial(Schedule):
 
     def __post_init__(self) -> None:
         who = "polynomial"
-        object.__setattr__(self, "initial", check_number(who, "initial", self.initial, "> 0", lambda v: v > 0))
-        object.__setattr__(self, "power", check_number(who, "power", self.power, "0 < power <= 1", lambda v: 0 < v <= 1))
-        object.__setattr__(self, "offset", check_number(who, "offset", self.offset, "> 0", lambda v: v > 0))
+        check_field(self, who, "initial", "> 0", lambda v: v > 0)
+        check_field(self, who, "power", "0 < power <= 1", lambda v: 0 < v <= 1)
+        check_field(self, who, "offset", "> 0", lambda v: v > 0)
 
     def __call__(self, step: int) -> float:  # noqa: D102
         return self.initial * (1 + step / self.offset) ** -self.power
@@ -112,14 +112,13 @@ class Cyclical(Schedule):
     exploration: float
 
     def __post_init__(self) -> None:
-        who, share = "cyclical", self.exploration
-        object.__setattr__(self, "initial", check_number(who, "initial", self.initial, "> 0", lambda v: v > 0))
+        who = "cyclical"
+        check_field(self, who, "initial", "> 0", lambda v: v > 0)
         check_integer(who, "cycle_length", self.cycle_length, 1)
-        object.__setattr__(self, "floor", check_number(who, "floor", self.floor, "0 <= floor < 1", lambda v: 0 <= v < 1))
-        check_number(who, "exploration", share, "0 <= exploration < 1", lambda v: 0 <= v < 1)
-        object.__setattr__(self, "exploration", float(share))
-        if share * self.cycle_length > self.cycle_length - 1:
-            raise needs(who, "exploration", f"one of {self.cycle_length} steps of a cycle left to sample", share)
+        check_field(self, who, "floor", "0 <= floor < 1", lambda v: 0 <= v < 1)
+        check_field(self, who, "exploration", "0 <= exploration < 1", lambda v: 0 <= v < 1)
+        if self.exploration * self.cycle_length > self.cycle_length - 1:
+            raise needs(who, "exploration", f"one of {self.cycle_length} steps of a cycle left to sample", self.exploration)
 
     def __call__(self, step: int) -> float:  # noqa: D102
         phase = math.pi * (step % self.cycle_length) / self.cycle_length

@@ -439,3 +439,27 @@ def test_a_compiled_training_step_contains_the_optimizer(name):
     for _ in range(3):
         step()
     assert torch.equal(vector(model), train(other, build(name, other.parameters()), 3))
+
+
+# ---- settings that are changed in mid-run
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("num_data", -1), ("num_data", True), ("lr", -0.1), ("lr", "0.1"), ("lr", float("nan")), ("temperature", True),
+        ("seed", -1), ("seed", [1]), ("chain", 2**32), ("prior", 0.5), ("prior", []), ("fused", "yes"), ("beta", 1.5),
+        ("bias_factor", [1.0, 2.0]),
+    ],
+)  # fmt: skip
+def test_a_bad_setting_in_mid_run_is_refused_before_anything_moves(setting, value):
+    model = network()
+    optimizer = build("MSGLD", model.parameters())
+    train(model, optimizer, 2)
+    before = vector(model).clone()
+    optimizer.param_groups[0][setting] = value
+    gradients(model)
+    with pytest.raises((ValueError, TypeError), match=rf"\({setting}=\.\.\.\) needs"):
+        optimizer.step()
+    assert torch.equal(vector(model), before)
+    assert optimizer.param_groups[0]["step"] == 2

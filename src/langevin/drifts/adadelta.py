@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from langevin.checks import check_number
+from langevin.checks import check_field
 from langevin.drifts.base import Drift, Memory
 
 __all__ = ["Adadelta"]
@@ -36,9 +36,9 @@ class Adadelta(Drift):
     eps_root: float = 1e-6
 
     def __post_init__(self) -> None:
-        check_number("Adadelta", "bias_factor", self.bias_factor, ">= 0", lambda v: v >= 0)
-        check_number("Adadelta", "beta", self.beta, "0 <= beta < 1", lambda v: 0 <= v < 1)
-        check_number("Adadelta", "eps_root", self.eps_root, "> 0", lambda v: v > 0)
+        check_field(self, "Adadelta", "bias_factor", ">= 0", lambda v: v >= 0)
+        check_field(self, "Adadelta", "beta", "0 <= beta < 1", lambda v: 0 <= v < 1)
+        check_field(self, "Adadelta", "eps_root", "> 0", lambda v: v > 0)
 
     @property
     def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in drifts/base.py

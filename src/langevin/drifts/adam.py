@@ -11,13 +11,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from langevin.checks import check_number, needs
+from langevin.checks import check_field, check_number, needs
 from langevin.drifts.base import Memory, ScaledAverage
 
 __all__ = ["AdaMax", "Adam", "AdamFull"]
 
 
 def _check_betas(who: str, betas: object) -> None:
+    """Fail when these are not two smoothing factors."""
     if not isinstance(betas, tuple) or len(betas) != 2:
         raise needs(who, "betas", "a tuple (beta_1, beta_2)", betas, TypeError)
     for name, value in zip(("betas[0]", "betas[1]"), betas, strict=True):
@@ -58,8 +59,8 @@ class Adam(_AdamLike):
     eps_root: float = 1e-5
 
     def __post_init__(self) -> None:
-        check_number("Adam", "bias_factor", self.bias_factor, ">= 0", lambda v: v >= 0)
-        check_number("Adam", "eps_root", self.eps_root, "> 0", lambda v: v > 0)
+        check_field(self, "Adam", "bias_factor", ">= 0", lambda v: v >= 0)
+        check_field(self, "Adam", "eps_root", "> 0", lambda v: v > 0)
         _check_betas("Adam", self.betas)
         if self.betas[0] ** 2 >= self.betas[1]:
             raise needs("Adam", "betas", "beta_1**2 < beta_2 (Theorem 3.2)", self.betas)
@@ -164,8 +165,8 @@ class AdaMax(_AdamLike):
     eps: float = 1e-8
 
     def __post_init__(self) -> None:
-        check_number("AdaMax", "bias_factor", self.bias_factor, ">= 0", lambda v: v >= 0)
-        check_number("AdaMax", "eps", self.eps, "> 0", lambda v: v > 0)
+        check_field(self, "AdaMax", "bias_factor", ">= 0", lambda v: v >= 0)
+        check_field(self, "AdaMax", "eps", "> 0", lambda v: v > 0)
         _check_betas("AdaMax", self.betas)
         if self.betas[0] >= self.betas[1]:
             raise needs("AdaMax", "betas", "beta_1 < beta_2", self.betas)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from langevin.checks import check_number
+from langevin.checks import check_field
 from langevin.drifts.base import Memory, ScaledAverage
 
 __all__ = ["Momentum"]
@@ -29,8 +29,8 @@ class Momentum(ScaledAverage):
     beta: float = 0.9
 
     def __post_init__(self) -> None:
-        check_number("Momentum", "bias_factor", self.bias_factor, ">= 0", lambda v: v >= 0)
-        check_number("Momentum", "beta", self.beta, "0 <= beta < 1", lambda v: 0 <= v < 1)
+        check_field(self, "Momentum", "bias_factor", ">= 0", lambda v: v >= 0)
+        check_field(self, "Momentum", "beta", "0 <= beta < 1", lambda v: 0 <= v < 1)
 
     @property
     def smoothing(self) -> float:  # noqa: D102 - the contract is in drifts/base.py

@@ -25,7 +25,7 @@ class Total(Drift):
     drifts: tuple[Drift, ...]
 
     def __post_init__(self) -> None:
-        if not self.drifts or not all(isinstance(drift, Drift) for drift in self.drifts):
+        if not isinstance(self.drifts, tuple) or not self.drifts or not all(isinstance(drift, Drift) for drift in self.drifts):
             raise needs("Total", "drifts", "a non-empty tuple of drifts", self.drifts, TypeError)
 
     @property

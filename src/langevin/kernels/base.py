@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from langevin.checks import check_number, check_position, needs
+from langevin.checks import check_field, check_number, check_position, needs
 from langevin.drifts import Memory
 from langevin.schedules import as_schedule
 
@@ -62,7 +62,7 @@ class Kernel(ABC):
     def __post_init__(self) -> None:
         """Check the settings."""
         object.__setattr__(self, "step_size", as_schedule(self.name, "step_size", self.step_size))
-        object.__setattr__(self, "temperature", check_number(self.name, "temperature", self.temperature, ">= 0", lambda v: v >= 0))
+        check_field(self, self.name, "temperature", ">= 0", lambda v: v >= 0)
 
     @property
     @abstractmethod
@@ -92,7 +92,11 @@ class Kernel(ABC):
 
     def _value(self, setting: str, step: int) -> float:
         """Return what the schedule in a field says of a step; a schedule may be any function of the user's."""
-        value = getattr(self, setting)(step)
+        schedule = getattr(self, setting)
+        try:
+            value = schedule(step)
+        except TypeError as error:
+            raise needs(self.name, setting, f"a function of the step (step {step}: {error})", schedule, TypeError) from error
         if isinstance(value, Real):  # NumPy's numbers too
             value = float(value)
         return check_number(self.name, setting, value, f">= 0 at every step (step {step})", lambda v: v >= 0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from langevin.checks import check_number
+from langevin.checks import check_field
 from langevin.drifts import Memory
 from langevin.kernels.base import Clock, Kernel
 
@@ -29,7 +29,7 @@ class Hamiltonian(Kernel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number(self.name, "beta", self.beta, "0 <= beta < 1", lambda v: 0 <= v < 1)
+        check_field(self, self.name, "beta", "0 <= beta < 1", lambda v: 0 <= v < 1)
 
     @property
     def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in kernels/base.py

@@ -54,6 +54,7 @@ class Invariant(Kernel):
         if not isinstance(self.drift, ScaledAverage):
             raise needs(self.name, "drift", "a scaled average of gradients, when invariant", self.drift, TypeError)
         object.__setattr__(self, "annealing", as_schedule(self.name, "annealing", self.annealing))
+        self._value("annealing", 0)
         if self.adapt_steps is not None:
             check_integer(self.name, "adapt_steps", self.adapt_steps, 1)
 

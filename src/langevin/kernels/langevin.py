@@ -38,6 +38,7 @@ class Langevin(Kernel):
         if not isinstance(self.preconditioner, Preconditioner):
             raise needs(self.name, "preconditioner", "one of langevin.preconditioners", self.preconditioner, TypeError)
         object.__setattr__(self, "annealing", as_schedule(self.name, "annealing", self.annealing))
+        self._value("annealing", 0)
 
     @property
     def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in kernels/base.py

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from langevin.checks import check_integer, needs
+from langevin.checks import check_function, check_integer
 from langevin.drifts import Memory
 from langevin.kernels.base import Clock, Kernel
 
@@ -45,8 +45,10 @@ class Recipe(Kernel):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_integer(self.name, "num_auxiliary", self.num_auxiliary, 0)
-        if not callable(self.diffusion):
-            raise needs(self.name, "diffusion", "a function of one xi that returns a matrix", self.diffusion, TypeError)
+        check_function(self.name, "diffusion", self.diffusion, "a function of one xi that returns a matrix")
+        if self.curl is not None:
+            check_function(self.name, "curl", self.curl, "None or a function of one xi that returns a matrix")
+        check_function(self.name, "kinetic", self.kinetic, "a function of a vector that returns a number")
 
     @property
     def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in kernels/base.py

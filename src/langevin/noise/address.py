@@ -15,6 +15,7 @@ __all__ = [
     "Purpose",
     "Rows",
     "check_batch",
+    "check_device",
     "check_int",
     "check_normal",
     "lanes_of",
@@ -140,9 +141,29 @@ def _check_rows(call: str, seed: int, stream: Address, step: Address) -> Rows:
     return Rows(*interval(call, "stream", stream, MAX_STREAM), *interval(call, "step", step, MAX_STEP))
 
 
-def check_normal(call: str, seed: int, stream: Address, step: Address, size: int, offset: int, dtype: torch.dtype) -> Rows:
+def check_device(call: str, device: torch.device | str) -> torch.device:
+    """Return a device, or fail in words."""
+    if isinstance(device, (torch.device, str)):
+        try:
+            return torch.device(device)
+        except RuntimeError:
+            pass
+    raise ValueError(f'{call}(device=...) needs a torch.device or its name, such as "cpu", got {device!r}')
+
+
+def check_normal(
+    call: str,
+    seed: int,
+    stream: Address,
+    step: Address,
+    size: int,
+    offset: int,
+    dtype: torch.dtype,
+    device: torch.device | str,
+) -> Rows:
     """Check the address of normals."""
-    if dtype not in DTYPES:
+    check_device(call, device)
+    if not isinstance(dtype, torch.dtype) or dtype not in DTYPES:
         raise ValueError(f"{call}(dtype=...) needs one of {', '.join(map(str, DTYPES))}, got {dtype!r}")
     end = lanes_of(dtype) * MAX_BLOCK
     check_int(call, "offset", offset, 0, end)
@@ -152,8 +173,11 @@ def check_normal(call: str, seed: int, stream: Address, step: Address, size: int
     return _check_rows(call, seed, stream, step)
 
 
-def check_batch(call: str, seed: int, stream: Address, step: Address, batch_size: int, num_data: int) -> Rows:
+def check_batch(
+    call: str, seed: int, stream: Address, step: Address, batch_size: int, num_data: int, device: torch.device | str
+) -> Rows:
     """Check the address of minibatches."""
+    check_device(call, device)
     rows = _check_rows(call, seed, stream, step)
     check_int(call, "num_data", num_data, 1, MAX_POSITION)
     check_int(call, "batch_size", batch_size, 1, MAX_POSITION)

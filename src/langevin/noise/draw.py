@@ -52,7 +52,7 @@ def normal(
         >>> bool((whole[7, 30:] == normal(0, stream(Purpose.POSITION), 7, 70, offset=30)).all())
         True
     """
-    rows = check_normal("normal", seed, stream, step, size, offset, dtype)
+    rows = check_normal("normal", seed, stream, step, size, offset, dtype, device)
     if cpu is None or torch.device(device).type != "cpu":
         return normal_reference(seed, stream, step, size, offset=offset, dtype=dtype, device=device)
     out = torch.empty(result_shape(stream, step, size), dtype=torch.promote_types(dtype, torch.float32), device="cpu")
@@ -120,7 +120,7 @@ def batch_indices(
         >>> epoch.flatten().sort().values
         tensor([ 0,  1,  2,  3,  4,  5,  6,  7,  8,  9, 10, 11])
     """
-    rows = check_batch("batch_indices", seed, stream, step, batch_size, num_data)
+    rows = check_batch("batch_indices", seed, stream, step, batch_size, num_data, device)
     if cpu is None or torch.device(device).type != "cpu":
         return batch_indices_reference(seed, stream, step, batch_size, num_data, device=device)
     out = torch.empty(result_shape(stream, step, batch_size), dtype=torch.int64, device="cpu")

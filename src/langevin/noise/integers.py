@@ -35,8 +35,8 @@ def integers(
         >>> dice.shape, int(dice.min()), int(dice.max())
         (torch.Size([1000, 2]), 0, 5)
     """
-    rows = check_normal("integers", seed, stream, step, size, 0, torch.float32)
-    if not 1 <= len(bounds) <= 4:
+    rows = check_normal("integers", seed, stream, step, size, 0, torch.float32, device)
+    if not isinstance(bounds, tuple) or not 1 <= len(bounds) <= 4:
         raise ValueError(f"integers(bounds=...) needs one to four bounds, got {bounds!r}")
     for bound in bounds:
         check_int("integers", "bounds", bound, 1, 2**31)  # so that the product below is an int64

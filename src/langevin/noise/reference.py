@@ -70,7 +70,7 @@ def normal_reference(
         >>> bool(torch.allclose(normal_reference(1, 2, 3, 4), normal(1, 2, 3, 4)))
         True
     """
-    rows = check_normal("normal_reference", seed, stream, step, size, offset, dtype)
+    rows = check_normal("normal_reference", seed, stream, step, size, offset, dtype, device)
     lanes = lanes_of(dtype)
     first_block = offset // lanes
     block = torch.arange(first_block, (offset + size + lanes - 1) // lanes, device=device)
@@ -116,7 +116,7 @@ def batch_indices_reference(
         >>> bool((batch_indices_reference(1, 2, 3, 4, 50) == batch_indices(1, 2, 3, 4, 50)).all())
         True
     """
-    rows = check_batch("batch_indices_reference", seed, stream, step, batch_size, num_data)
+    rows = check_batch("batch_indices_reference", seed, stream, step, batch_size, num_data, device)
     chain, time = rows.tensors(device)
     position = time * batch_size + torch.arange(batch_size, device=device)
     first_epoch = time * batch_size // num_data

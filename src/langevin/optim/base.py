@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Required, TypedDict
 
 import torch
 from torch import Tensor
 
-from langevin.checks import check_integer, check_number, lacks_memory, needs
+from langevin.checks import check_function, check_integer, check_number, lacks_memory, needs
 from langevin.kernels import Clock, Kernel
 from langevin.noise.address import MAX_CHAIN, MAX_SEED, MAX_STEP, check_int
 from langevin.optim import addresses
@@ -79,6 +80,7 @@ class LangevinOptimizer(torch.optim.Optimizer):
     settings: ClassVar[tuple[str, ...]] = ()
     """The recipe's settings that live in the parameter groups under the same name."""
 
+    _checked_settings: dict[int, list[Any]]  # of each group, as the objects that were checked last
     _is_announced = False  # whether others were looked for that draw the same noise; not pickled, so that a copy asks again
 
     def __init__(
@@ -100,8 +102,16 @@ class LangevinOptimizer(torch.optim.Optimizer):
         """Check the settings and build the groups."""
         self._refuse(unknown)
         common = {"num_data": num_data, "temperature": temperature, "prior": prior, "fused": fused, "weight_decay": weight_decay}
+        if params is None or isinstance(params, (str, bool, int, float)):
+            raise needs(type(self).__name__, "params", "parameters, or groups of them", params, TypeError)
+        self._checked_settings = {}
         noise = {"seed": seed, "chain": chain, "first_address": first_address, "step": 0}
         super().__init__(params, {"sampler": type(self).__name__, "lr": lr, **settings, **common, **noise})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over what was pickled or loaded; it is checked at the next step."""
+        super().__setstate__(state)
+        self._checked_settings = {}
 
     @classmethod
     def _refuse(cls, unknown: dict[str, Any]) -> None:
@@ -112,8 +122,9 @@ class LangevinOptimizer(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group; any setting may differ from the others'. New elements get addresses after all earlier ones."""
-        if isinstance(param_group, dict):
-            self._refuse({name: value for name, value in param_group.items() if name in _REFUSED})
+        if not isinstance(param_group, dict) or "params" not in param_group:
+            raise needs(f"{type(self).__name__}.add_param_group", "param_group", "a dict with params", param_group, TypeError)
+        self._refuse({name: value for name, value in param_group.items() if name in _REFUSED})
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         try:
@@ -139,7 +150,9 @@ class LangevinOptimizer(torch.optim.Optimizer):
 
     def _check_group(self, group: dict[str, Any], first_address: int) -> None:
         who = type(self).__name__
-        lr = group["lr"].item() if isinstance(group["lr"], Tensor) and group["lr"].numel() == 1 else group["lr"]
+        lr = group["lr"]
+        if isinstance(lr, Tensor) and lr.numel() == 1 and not lr.is_meta and not lr.is_complex():  # torch's schedulers take tensors
+            lr = lr.item()
         check_number(who, "lr", lr, ">= 0", lambda v: v >= 0)
         check_integer(who, "num_data", group["num_data"], 1)
         for name, end in (("seed", MAX_SEED), ("chain", MAX_CHAIN), ("step", MAX_STEP), ("first_address", addresses.MAX_ADDRESS)):
@@ -156,11 +169,23 @@ class LangevinOptimizer(torch.optim.Optimizer):
             if not parameter.is_floating_point():
                 raise needs(who, "params", "real floating-point parameters", parameter.dtype, TypeError)
 
+    def _check_changed_settings(self) -> None:
+        """Check the groups whose settings are not the objects that were checked last: any may be changed in mid-run."""
+        names = ("lr", "num_data", "temperature", "prior", "fused", "seed", "chain", "first_address", *self.settings)
+        for number, group in enumerate(self.param_groups):
+            values = [group[name] for name in names]
+            if not all(map(operator.is_, values, self._checked_settings.get(number, [None] * len(names)))):
+                self._check_group(group, self.param_groups[0]["first_address"])
+                self._checked_settings[number] = values
+
     def _kernel(self, group: dict[str, Any]) -> Kernel:
         """Build the kernel of a group's settings; its own step size is not used, since the learning rate may change at any step."""
         # JSON and some trainers turn the pair of betas into a list.
-        settings = tuple((name, tuple(group[name]) if isinstance(group[name], list) else group[name]) for name in self.settings)
-        return _build(type(self).recipe, group["temperature"], settings)
+        values = [tuple(group[name]) if isinstance(group[name], list) else group[name] for name in self.settings]
+        try:
+            return _build(type(self).recipe, self.settings, group["temperature"], *values)
+        except TypeError:  # a value without a hash, which no recipe takes: let it say so
+            return _build.__wrapped__(type(self).recipe, self.settings, group["temperature"], *values)
 
     @property
     def next_address(self) -> int:
@@ -180,6 +205,7 @@ class LangevinOptimizer(torch.optim.Optimizer):
         """
         loss = None
         if closure is not None:
+            check_function(f"{type(self).__name__}.step", "closure", closure, "None or a function that returns the loss")
             with torch.enable_grad():
                 loss = closure()
         if not self._is_announced:
@@ -187,6 +213,7 @@ class LangevinOptimizer(torch.optim.Optimizer):
             addresses.warn_of_shared_noise(self)
         offsets = addresses.element_offsets(type(self).__name__, self.param_groups)
         # All is checked before anything moves.
+        self._check_changed_settings()
         plans = [(group, self._kernel(group)) for group in self.param_groups]
         entries = [self._entries(*plan, at) for plan, at in zip(plans, offsets, strict=True)]
         for (group, kernel), ready in zip(plans, entries, strict=True):
@@ -273,6 +300,8 @@ class LangevinOptimizer(torch.optim.Optimizer):
         All of it is checked first, after the pre-hooks: kind of sampler, settings, names and shapes. What does not fit is a
         ValueError or TypeError, and nothing has changed.
         """
+        if not isinstance(state_dict, dict):
+            raise needs(f"{type(self).__name__}.load_state_dict", "state_dict", "what state_dict() returned", state_dict, TypeError)
         wide: dict[Tensor, dict[str, Any]] = {}
 
         def check(_: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
@@ -345,6 +374,6 @@ class LangevinOptimizer(torch.optim.Optimizer):
         )
 
 
-@functools.lru_cache(maxsize=1024)
-def _build(recipe: Callable[..., Kernel], temperature: float, settings: tuple[tuple[str, Any], ...]) -> Kernel:
-    return recipe(1.0, temperature=temperature, **dict(settings))
+@functools.lru_cache(maxsize=1024, typed=True)  # typed: True is not 1.0
+def _build(recipe: Callable[..., Kernel], names: tuple[str, ...], temperature: float, *values: Any) -> Kernel:
+    return recipe(1.0, temperature=temperature, **dict(zip(names, values, strict=True)))

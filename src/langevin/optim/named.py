@@ -245,4 +245,4 @@ class AdadeltaSGLD(LangevinOptimizer):
 
 def _phases(invariant: bool, adapt_steps: int | None) -> dict[str, Any]:
     """Return when a scale is frozen: a training loop has no warm-up to tell."""
-    return {"invariant": invariant, "adapt_steps": 10_000 if invariant and adapt_steps is None else adapt_steps}
+    return {"invariant": invariant, "adapt_steps": 10_000 if invariant is True and adapt_steps is None else adapt_steps}

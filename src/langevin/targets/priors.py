@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from langevin import plain
-from langevin.checks import check_number, needs
+from langevin.checks import check_field, needs
 
 __all__ = ["Flat", "GaussianPrior", "Prior", "SpikeSlab", "flat", "from_plain", "gaussian", "spike_slab", "to_plain"]
 
@@ -26,6 +26,14 @@ class Prior(Protocol):
     def gradient(self, position: Tensor) -> Tensor:
         """Return the gradient of `energy`, elementwise."""
         ...
+
+
+_SCALE = "1e-150 <= std <= 1e150"
+
+
+def _is_scale(std: float) -> bool:
+    """Say whether 1 / std**2 is a number."""
+    return 1e-150 <= std <= 1e150
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,7 @@ class GaussianPrior:
     std: float
 
     def __post_init__(self) -> None:
-        check_number("priors.gaussian", "std", self.std, "> 0", lambda v: v > 0)
+        check_field(self, "priors.gaussian", "std", _SCALE, _is_scale)
 
     def energy(self, position: Tensor) -> Tensor:  # noqa: D102
         constant = math.log(self.std) + 0.5 * math.log(2 * math.pi)
@@ -68,9 +76,9 @@ class SpikeSlab:
 
     def __post_init__(self) -> None:
         who = "priors.spike_slab"
-        check_number(who, "slab_weight", self.slab_weight, "0 < slab_weight < 1", lambda v: 0 < v < 1)
-        check_number(who, "spike_std", self.spike_std, "> 0", lambda v: v > 0)
-        check_number(who, "slab_std", self.slab_std, "> 0", lambda v: v > 0)
+        check_field(self, who, "slab_weight", "0 < slab_weight < 1", lambda v: 0 < v < 1)
+        check_field(self, who, "spike_std", _SCALE, _is_scale)
+        check_field(self, who, "slab_std", _SCALE, _is_scale)
         if self.spike_std >= self.slab_std:
             raise needs(who, "spike_std", f"less than slab_std = {self.slab_std}", self.spike_std)
         odds = (1 - self.slab_weight) / self.slab_weight * self.slab_std / self.spike_std
