@@ -119,8 +119,11 @@ class TestWarning:
         a, b = zeros(10), zeros(20)
         one, two = sgld([a]), sgld([b])
         noise_of(one, a)
-        with pytest.warns(SharedNoiseWarning, match=r"seed 5, chain 0, addresses 0 to 9.*first_address=other.next_address.*chain="):
+        with pytest.warns(
+            SharedNoiseWarning, match=r"seed 5, chain 0, addresses 0 to 9.*first_address=other.next_address.*chain="
+        ) as said:
             noise_of(two, b)
+        assert [w.filename for w in said] == [__file__]
         noise_of(two, b)
         noise_of(one, a)
 

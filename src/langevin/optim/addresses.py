@@ -93,6 +93,6 @@ def warn_of_shared_noise(optimizer: torch.optim.Optimizer) -> None:
                     f"addresses {max(low, begin)} to {min(high, end) - 1}): their draws are correlated. For another part of the "
                     f"same model give {who}(first_address=other.next_address), for an independent run another chain= or seed=.",
                     SharedNoiseWarning,
-                    stacklevel=4,
+                    stacklevel=6,  # past the four wrappers around step
                 )
                 return

@@ -77,7 +77,7 @@ def _untraceable(kernel: Kernel, prior: Any, dtype: torch.dtype) -> str | None:
         culprit = type(prior if prior is not None and _runs_alone(kernel, dtype) else kernel).__name__
         if culprit not in _said:
             _said.add(culprit)
-            warnings.warn(f"{culprit} runs on plain torch, which is slower: it cannot be fused ({error})", stacklevel=6)
+            warnings.warn(f"{culprit} runs on plain torch, which is slower: it cannot be fused ({error})", stacklevel=7)
         return str(error)
     return None
 
