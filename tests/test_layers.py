@@ -9,7 +9,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "langevin"
 
 LEVELS = [
     {"checks", "elementary", "journal", "threads"},
-    {"bank", "moments", "noise", "ravel", "schedules"},
+    {"bank", "moments", "noise", "ravel", "runfolder", "schedules"},
     {"targets"},
     {"gradients", "drifts"},
     {"preconditioners"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import random
@@ -19,7 +20,7 @@ import torch
 import zarr
 
 import langevin as lv
-from langevin import store
+from langevin import runfolder, store
 
 driver = sys.modules["langevin.sample"]
 X = lv.noise.normal(1, 0, 0, 60, dtype=torch.float64)
@@ -29,9 +30,14 @@ KERNEL = lv.msgld(1e-3, bias_factor=0.5)
 SETTINGS = {"data": X, "batch_size": 7, "num_steps": 700, "warmup": 100, "thin": 3, "seed": 4}
 
 
+@functools.cache
+def MEMORY():
+    return lv.sample(KERNEL, TARGET, START, compile=False, **SETTINGS)
+
+
 def same(a, b):
-    for field in ("draws", "energy", "gradient_norm", "step_size"):
-        assert torch.equal(getattr(a, field), getattr(b, field)), field
+    for name in ("draws", "energy", "gradient_norm", "step_size"):
+        torch.testing.assert_close(getattr(a, name), getattr(b, name), rtol=0, atol=0, equal_nan=True, msg=name)
     assert a.status == b.status
 
 
@@ -86,6 +92,7 @@ def test_a_run_that_was_compiled_half_way_is_resumed_so(tmp_path, monkeypatch):
 
 ZYGOTE = """
 import os, sys, torch
+os.fsync = lambda fd: None  # a kill loses nothing that the system has taken
 sys.path.insert(0, {tests!r})
 torch.set_num_threads(1)
 import test_store as t
@@ -131,7 +138,7 @@ def test_a_run_killed_many_times_at_random_moments_ends_with_the_same_bits(tmp_p
 
 
 def test_memory_stays_flat_however_many_draws(tmp_path, monkeypatch):
-    """What waits for the disk is a chunk and a block at the most, for 10 times as many draws too."""
+    """What waits for the disk is a chunk at the most, for 10 times as many draws too."""
     monkeypatch.setattr(store, "_CHUNK_ELEMENTS", 600)
     most = []
     for num_steps in (1_000, 10_000):
@@ -140,7 +147,7 @@ def test_memory_stays_flat_however_many_draws(tmp_path, monkeypatch):
         def watched(self, first, values, write=write):
             nonlocal peak
             write(self, first, values)
-            peak = max(peak, sum(part.numel() for part in self._waiting.get("draws", [])))
+            peak = max(peak, sum(chunk.numel() for chunk in self._chunk.values()))
 
         with monkeypatch.context() as patch:
             patch.setattr(store.DiskStore, "write", watched)
@@ -148,7 +155,7 @@ def test_memory_stays_flat_however_many_draws(tmp_path, monkeypatch):
                 lv.sgld(0.01), lv.targets.gaussian([[1.0]]), torch.zeros(2, 1), num_steps=num_steps, out=tmp_path / f"{num_steps}"
             )
         most.append(peak)
-    assert most[1] <= max(most[0], 600 + 2 * 256)
+    assert most[1] == most[0] <= 600 + 2 * 600 + 300  # draws, energy, gradient_norm, step_size
 
 
 def test_a_function_of_the_position_is_kept_instead(tmp_path, monkeypatch):
@@ -238,33 +245,11 @@ def test_another_sampler_target_or_data_set_is_refused_in_words(run):
     same(lv.resume(run, KERNEL, TARGET, data=X), lv.open(run))  # the right ones are taken
 
 
-def test_a_truncated_chunk_is_named(run):
-    chunk = max((p for p in (run / "draws").rglob("*") if p.is_file() and p.name != "zarr.json"), key=lambda p: p.stat().st_size)
-    chunk.write_bytes(chunk.read_bytes()[:-20])
-    with pytest.raises(ValueError, match=r"run\.zarr/draws has a damaged or missing chunk"):
-        _ = lv.open(run).draws
-
-
-def test_a_flipped_byte_is_found_by_the_checksum(run):
-    chunk = max((p for p in (run / "draws").rglob("*") if p.is_file() and p.name != "zarr.json"), key=lambda p: p.stat().st_size)
-    data = bytearray(chunk.read_bytes())
-    data[len(data) // 2] ^= 1
-    chunk.write_bytes(data)
-    with pytest.raises(ValueError, match="damaged"):
-        _ = lv.open(run).draws
-
-
-def test_a_damaged_checkpoint_is_named(run):
-    (run / "state.safetensors").write_bytes(b"not a checkpoint")
-    with pytest.raises(ValueError, match=r"state\.safetensors is damaged or foreign"):
-        _ = lv.open(run).draws
-
-
 def test_a_manifest_of_another_version_is_refused(run):
     manifest = json.loads((run / "zarr.json").read_text())
     manifest["attributes"]["langevin"]["version"] = 99
     (run / "zarr.json").write_text(json.dumps(manifest))
-    with pytest.raises(ValueError, match="version 99, this library reads version 1"):
+    with pytest.raises(ValueError, match="version 99, this library reads version 2"):
         lv.resume(run, KERNEL, TARGET, data=X)
 
 
@@ -277,22 +262,27 @@ def test_what_is_no_run_is_refused(tmp_path):
 
 
 @pytest.mark.usefixtures("checkpoint_always")
-def test_a_full_disk_loses_nothing_that_was_written(tmp_path, monkeypatch):
-    calls, write = 0, store.write_atomic
+@pytest.mark.parametrize("failing", range(1, 20))
+def test_a_full_disk_loses_nothing_that_was_written(tmp_path, monkeypatch, failing):
+    """Six files are a new run; four chunks and a checkpoint follow for each block."""
+    calls, write = 0, runfolder.write_atomic
 
     def full_disk(path, data):
         nonlocal calls
         calls += 1
-        if calls == 3:
+        if calls == failing:
             raise OSError(28, "No space left on device", str(path))
         write(path, data)
 
     path = tmp_path / "run.zarr"
     with monkeypatch.context() as patch:
-        patch.setattr(store, "write_atomic", full_disk)
-        with pytest.raises(OSError, match="No space left"):
+        patch.setattr(runfolder, "write_atomic", full_disk)
+        with pytest.raises(OSError, match=r"No space left.*run\.zarr"):
             lv.sample(KERNEL, TARGET, START, out=path, compile=False, **SETTINGS)
-    same(lv.resume(path, KERNEL, TARGET, data=X), lv.sample(KERNEL, TARGET, START, compile=False, **SETTINGS))
+    if failing <= 6:
+        assert list(tmp_path.iterdir()) == []
+    else:
+        same(lv.resume(path, KERNEL, TARGET, data=X), MEMORY())
 
 
 def test_statistics_reach_arviz(run):
