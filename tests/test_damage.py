@@ -145,6 +145,15 @@ def test_a_damaged_run_is_refused_or_right(half, expected, tmp_path, monkeypatch
     assert texts.count("same") <= 0.1 * len(texts)
 
 
+@pytest.mark.parametrize("chunk", ["draws/c.0.0.0", "energy/c.0.1", "gradient_norm/c.0.2", "step_size/c.3"])
+def test_a_missing_chunk_is_named_before_the_draws_are_read(half, tmp_path, chunk):
+    copy = shutil.copytree(half, tmp_path / "run.zarr")
+    (copy / chunk).unlink()
+    for action in (lv.open, resume):
+        with pytest.raises(ValueError, match=rf"run\.zarr/{chunk} is missing: chunk [0-3] of {chunk.split('/')[0]}"):
+            action(copy)
+
+
 def test_a_chunk_older_or_newer_than_the_checkpoint(half, expected, tmp_path):
     """A copy of a growing run may have an old chunk: an error. A kill leaves new ones: no harm."""
     whole = half.with_name("whole.zarr")
@@ -206,8 +215,8 @@ def forge(path, tensors=None, **words):
 
 FORGED_WORDS = [
     {"kept": 10**9}, {"kept": -1}, {"kept": 51.0}, {"step": 601}, {"step": "x"}, {"step": True}, {"seconds": "1"},
-    {"seconds": -1.0}, {"seconds": float("nan")}, {"stopped": {"0": 3}}, {"stopped": {"7": 3}}, {"stopped": {"x": 3}}, {"stopped": 3},
-    {"compiled_from": -1}, {"compiled_from": "x"}, {"more": 1},
+    {"seconds": -1.0}, {"seconds": float("nan")}, {"stopped": {"0": 3}}, {"stopped": {"7": 3}}, {"stopped": {"x": 3}},
+    {"stopped": 3}, {"compiled_from": -1}, {"compiled_from": "x"}, {"more": 1},
 ]  # fmt: skip
 
 

@@ -396,6 +396,15 @@ def test_leftovers_of_killed_creations_are_removed_those_of_living_ones_are_not(
     lock.release()
 
 
+def test_what_a_kill_leaves_of_a_file_is_removed_by_the_next_writer(run):
+    for folder, name in ((run, ".state.safetensors.1-ab.tmp"), (run / "draws", ".c.0.0.0.1-ab.tmp")):
+        (folder / name).write_bytes(b"half")
+    lv.open(run)  # readers touch nothing
+    assert len(list(run.rglob("*.tmp"))) == 2
+    same(lv.resume(run, KERNEL, TARGET, data=X), MEMORY())
+    assert not list(run.rglob("*.tmp"))
+
+
 def test_a_draft_that_is_taken_for_a_leftover_is_made_again(tmp_path, monkeypatch):
     """Two creations at once: the second may clean up between the first one's folder and its lock."""
     lock_folder, calls, others = runfolder.lock_folder, [], []

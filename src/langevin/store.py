@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from langevin.checks import needs
+from langevin.journal import remove_temporaries
 from langevin.moments import Moments, no_moments, read_moments
 from langevin.runfolder import (
     ARRAYS,
@@ -307,6 +308,10 @@ class DiskStore:
                     raise ValueError(f"{file} is missing: chunk {index} of {name}")
             self._digests[name] = [bytes(digest) for digest in found]
         self._stop = self._flushed = min(checkpoint.kept, self.layout.num_draws)
+        self._chunk = {}
+        if self._lock is not None:  # what a kill left
+            for folder in (self.path, *(self.path / name for name in ARRAYS)):
+                remove_temporaries(folder, "*")
         if self._lock is not None and self._stop % self.layout.length:
             for name in ARRAYS:
                 last = self.layout.read(self.path, name, len(digests[0]) - 1, self._stop, self._digests[name][-1])
