@@ -179,7 +179,8 @@ def _rebuilt(
     centre = None if mode is None else torch.tensor(mode, dtype=torch.float64).to(position)
     gradient_fn = _gradient(target, data, manifest["batch_size"], centre, plan, position)
     check_fingerprints(store.path, manifest["fingerprints"], kernel, gradient_fn, data, position, keep)
-    memory = [tensor.shape for name, tensor in sorted(checkpoint.tensors.items()) if name.startswith("memory_")]
+    memories = sum(name.startswith("memory_") for name in checkpoint.tensors)
+    memory = [checkpoint.tensors[f"memory_{k}"].shape for k in range(memories)]
     for what, then, now in (
         ("number of draws", manifest["num_draws"], plan.num_draws),
         ("number of draws so far", checkpoint.kept, len(plan.chosen(range(checkpoint.step)))),
