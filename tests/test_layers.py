@@ -10,7 +10,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "langevin"
 LEVELS = [
     {"checks", "code_cache", "elementary", "journal", "threads"},
     {"plain"},
-    {"bank", "moments", "noise", "ravel", "schedules"},
+    {"bank", "moments", "noise", "ravel", "runfolder", "schedules"},
     {"targets"},
     {"gradients", "drifts"},
     {"preconditioners"},

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from langevin.kernels import Kernel
 __all__ = ["check_fingerprints", "fingerprints"]
 
 _PROBES = (0, 1, 10, 100, 1_000, 10_000, 100_000)  # steps at which a schedule is compared
+_KEPT = 1000  # elements of what `keep` returns that are compared
 
 
 def _words(value: Any) -> str:
@@ -38,16 +40,21 @@ def _digest(columns: tuple[Tensor, ...]) -> str:
 
 
 def fingerprints(
-    kernel: Kernel, gradient_fn: GradientFn, position: Tensor, data: Sequence[Tensor] | Tensor | None
+    kernel: Kernel,
+    gradient_fn: GradientFn,
+    position: Tensor,
+    data: Sequence[Tensor] | Tensor | None,
+    keep: Callable[[Tensor], Tensor] | None = None,
 ) -> dict[str, Any]:
-    """Return what identifies a run, as plain values: settings, step sizes, data, and the energy at the starting positions."""
+    """Return what identifies a run, as plain values: settings, step sizes, data, and energy and `keep` at the first position."""
     columns = () if data is None else (data,) if isinstance(data, Tensor) else tuple(data)
     return {
         "sampler": _words(kernel),
         "step_sizes": [value for step in _PROBES for value in kernel.clock(step)],
         "data": _digest(columns) if columns else None,
         "probe": position[:1].double().tolist(),
-        "energy": _energy(gradient_fn, position[:1]),
+        "energy": [_energy(gradient_fn, position[:1])],
+        "keep": [] if keep is None else keep(position[0]).double().flatten()[:_KEPT].tolist(),
     }
 
 
@@ -66,11 +73,25 @@ def check_fingerprints(
     gradient_fn: GradientFn,
     data: Sequence[Tensor] | Tensor | None,
     like: Tensor,
+    keep: Callable[[Tensor], Tensor] | None = None,
 ) -> None:
-    """Fail, in words, when sampler, data or energy are not those of the run, whose positions are like `like`."""
-    found = fingerprints(kernel, gradient_fn, torch.tensor(saved["probe"], dtype=torch.float64).to(like), data)
+    """Fail, in words, when sampler, data, energy or `keep` are not those of the run, whose positions are like `like`."""
+    try:
+        probe = torch.tensor(saved["probe"], dtype=torch.float64).reshape(1, like.shape[-1]).to(like)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{path} has no position at which its fingerprints were taken: {error}") from error
+    found = fingerprints(kernel, gradient_fn, probe, data, keep)
     for name, what in (("sampler", "sampler"), ("step_sizes", "step sizes"), ("data", "data set")):
-        if saved[name] != found[name]:
-            raise ValueError(f"{path} was run with another {what}: {saved[name]}, now {found[name]}")
-    if abs(saved["energy"] - found["energy"]) > 1e-4 * max(1.0, abs(saved["energy"])):
-        raise ValueError(f"{path} was run with another energy: {saved['energy']} at its probe, now {found['energy']}")
+        if saved.get(name) != found[name]:
+            raise ValueError(f"{path} was run with another {what}: {saved.get(name)}, now {found[name]}")
+    for name in ("energy", "keep"):
+        if not _are_close(saved.get(name), found[name]):
+            raise ValueError(f"{path} was run with another {name}: {saved.get(name)} at its first position, now {found[name]}")
+
+
+def _are_close(saved: Any, found: list[float]) -> bool:
+    """Compare numbers that another machine or another number of chains may have rounded otherwise."""
+    if not isinstance(saved, list) or len(saved) != len(found) or any(type(value) not in (int, float) for value in saved):
+        return False
+    pairs = zip(saved, found, strict=True)
+    return all(math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-4) or (math.isnan(a) and math.isnan(b)) for a, b in pairs)

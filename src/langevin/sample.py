@@ -22,8 +22,9 @@ from langevin.gradients import control_variate as control_variate_gradient
 from langevin.kernels import Kernel, KernelState
 from langevin.moments import add_moments, no_moments
 from langevin.noise import UPDATE_NOISES
+from langevin.runfolder import check_new
 from langevin.schedules import AUTO, explores
-from langevin.store import Checkpoint, DiskStore, MemoryStore, Samples, make_samples, read_manifest
+from langevin.store import Checkpoint, DiskStore, MemoryStore, Samples, make_samples
 from langevin.targets import Posterior, Target
 from langevin.tuning import find_step_size
 
@@ -89,6 +90,8 @@ def sample(
         torch.Size([4, 200, 2])
     """
     position = _check_arguments(kernel, target, init, num_steps, warmup, thin, data, batch_size, keep, compile)
+    if out is not None:
+        check_new(out)
     if isinstance(target, Posterior) and data is not None:
         target.check_data(check_data(data))
     kernel = kernel.for_run(warmup)
@@ -116,10 +119,11 @@ def sample(
             "keep": keep if isinstance(keep, str) else "function", "compile": compile, "description": kernel.description + note,
             "tuned": kernel.step_size(0) if note else None,  # type: ignore[operator]
             "control_variate": None if control_variate is None else control_variate.double().tolist(),
-            "fingerprints": fingerprints(kernel, gradient_fn, position, data),
+            "fingerprints": fingerprints(kernel, gradient_fn, position, data, keep if callable(keep) else None),
         }  # fmt: skip
         store = DiskStore.create(out, manifest, event_shape, checkpoint)
-    return _drive(kernel, gradient_fn, plan, store, checkpoint, compile, progress, note)
+    with store:
+        return _drive(kernel, gradient_fn, plan, store, checkpoint, compile, progress, note)
 
 
 def resume(
@@ -146,9 +150,22 @@ def resume(
     Returns:
         Samples of the whole run. A finished run is read and returned.
     """
-    manifest = read_manifest(path)
-    store = DiskStore(path, manifest)
-    checkpoint = store.load()
+    with DiskStore.open(path, write=True) as store:
+        checkpoint = store.load()
+        kernel, gradient_fn, plan = _rebuilt(store, checkpoint, kernel, target, data, keep)
+        return _drive(kernel, gradient_fn, plan, store, checkpoint, store.manifest["compile"], progress)
+
+
+def _rebuilt(
+    store: DiskStore,
+    checkpoint: Checkpoint,
+    kernel: Kernel,
+    target: Target,
+    data: Sequence[Tensor] | Tensor | None,
+    keep: Callable[[Tensor], Tensor] | None,
+) -> tuple[Kernel, GradientFn, _Plan]:
+    """Put together what a run was made of, or fail when what is given is not that."""
+    manifest = store.manifest
     if (keep is not None) != (manifest["keep"] == "function"):
         raise needs("resume", "keep", f"what the run had, {manifest['keep']!r}", keep)
     chains = range(manifest["first_chain"], manifest["first_chain"] + manifest["num_chains"])
@@ -161,8 +178,18 @@ def resume(
     mode = manifest["control_variate"]
     centre = None if mode is None else torch.tensor(mode, dtype=torch.float64).to(position)
     gradient_fn = _gradient(target, data, manifest["batch_size"], centre, plan, position)
-    check_fingerprints(path, manifest["fingerprints"], kernel, gradient_fn, data, position)
-    return _drive(kernel, gradient_fn, plan, store, checkpoint, manifest["compile"], progress)
+    check_fingerprints(store.path, manifest["fingerprints"], kernel, gradient_fn, data, position, keep)
+    memories = sum(name.startswith("memory_") for name in checkpoint.tensors)
+    memory = [checkpoint.tensors[f"memory_{k}"].shape for k in range(memories)]
+    for what, then, now in (
+        ("number of draws", manifest["num_draws"], plan.num_draws),
+        ("number of draws so far", checkpoint.kept, len(plan.chosen(range(checkpoint.step)))),
+        ("shape of a draw", store.layout.event_shape, tuple(plan.kept(position[None]).shape[2:])),
+        ("memory", memory, [tensor.shape for tensor in kernel.start(position)]),
+    ):
+        if then != now:
+            raise ValueError(f"{store.path} was run with another {what}: {then}, now {now}")
+    return kernel, gradient_fn, plan
 
 
 def _tuned(kernel: Kernel, gradient_fn: GradientFn, position: Tensor, plan: _Plan, epoch: float | None) -> tuple[Kernel, str]:

@@ -1,43 +1,52 @@
 """Draws, axes (chain, draw, ...), with what happened to each chain: in memory, or in a Zarr folder that survives being killed.
 
-```
-run.zarr/
-  zarr.json                   the manifest, as attributes: version, settings, fingerprints of sampler, target and data
-  draws/  energy/  ...        Zarr arrays (chain, draw, ...), compressed, each chunk with a checksum
-  state.safetensors           the last checkpoint: positions, memories, and how far the run had come
-```
-
-Chunks and checkpoints are each written to a temporary file and renamed. A checkpoint is written after the draws that belong before
-it; a kill between the two leaves draws that the resumed run writes again, with the same bits.
+`langevin.runfolder` says what is in the folder. A checkpoint is written after the draws that belong before it; a kill between the
+two leaves draws that the resumed run writes again, with the same bits. Readers need no lock: all files are replaced whole, and a
+checkpoint has digests of the draws that it counts, so that a chunk that is missing, damaged or of another run is an error.
 """
 
 from __future__ import annotations
 
-import json
+import math
 import os
+import shutil
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-import safetensors
-import safetensors.torch
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from langevin.journal import write_atomic
-from langevin.moments import Moments, read_moments
+from langevin.checks import needs
+from langevin.journal import remove_temporaries
+from langevin.moments import Moments, no_moments, read_moments
+from langevin.runfolder import (
+    ARRAYS,
+    DTYPES,
+    STATE,
+    Layout,
+    check_new,
+    digest_of,
+    lock_folder,
+    new_draft,
+    read_manifest,
+    read_state,
+    write_manifest,
+    write_state,
+)
 
 if TYPE_CHECKING:
     import arviz
+    import filelock
     import pandas
 
 __all__ = ["ChainStatus", "Checkpoint", "DiskStore", "MemoryStore", "Samples", "open_samples"]
 
-VERSION = 1
-ARRAYS = ("draws", "energy", "gradient_norm", "step_size")
 _CHUNK_ELEMENTS = 2**20
 
 
@@ -182,106 +191,138 @@ class MemoryStore:
     def save(self, checkpoint: Checkpoint) -> None:
         """Do nothing: memory does not outlive the process."""
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Do nothing: there is no lock."""
+
 
 class DiskStore:
-    """Draws in a Zarr folder, written while the chains run; memory holds a chunk at most."""
+    """Draws in a Zarr folder, written while the chains run; memory holds a chunk. The one writer has a lock until it is closed."""
 
-    def __init__(self, path: str | Path, manifest: dict[str, Any], mode: Literal["r", "r+"] = "r+") -> None:
-        """Open the arrays of a folder whose manifest is known, to write or only to read."""
-        import zarr
-
-        self.path, self.manifest = Path(path), manifest
-        self._arrays: Any = zarr.open_group(str(path), mode=mode)
-        self._waiting: dict[str, list[Tensor]] = {}
-        self._first = 0  # number of the first draw that waits
+    def __init__(self, path: Path, manifest: dict[str, Any], lock: filelock.BaseFileLock | None = None) -> None:
+        """Take a folder whose manifest is known; without its lock it is only read."""
+        self.path, self.manifest, self.layout, self._lock = path, manifest, Layout.of(manifest), lock
+        self._chunk: dict[str, Tensor] = {}  # the chunk that is being filled, of each array
+        self._digests: dict[str, list[bytes]] = {name: [] for name in ARRAYS}  # of the chunks on disk
+        self._stop = 0  # how many draws were written
+        self._flushed = 0  # how many of them are on disk
 
     @classmethod
-    def create(cls, path: str | Path, manifest: dict[str, Any], event_shape: tuple[int, ...], checkpoint: Checkpoint) -> DiskStore:
+    def create(cls, out: str | Path, manifest: dict[str, Any], event_shape: tuple[int, ...], checkpoint: Checkpoint) -> DiskStore:
         """Make the folder with its first checkpoint, under another name until it is complete; an existing one is left alone."""
-        import zarr
-        from zarr.codecs import ZstdCodec
+        path, dtype = check_new(out), str(checkpoint.tensors["position"].dtype).removeprefix("torch.")
+        if dtype not in DTYPES:
+            raise needs("sample", "init", f"for a run on disk one of {', '.join(DTYPES)}", dtype, TypeError)
+        if 0 in event_shape:
+            raise needs("sample", "keep", "for a run on disk results with at least one element", event_shape)
+        per_draw = manifest["num_chains"] * math.prod(event_shape)
+        length = max(1, min(manifest["num_draws"], _CHUNK_ELEMENTS // per_draw))
+        draft, lock = new_draft(path)
+        try:
+            whole = write_manifest(draft, {**manifest, "event_shape": list(event_shape), "dtype": dtype, "chunk": length})
+            cls(draft, whole, lock).save(checkpoint)
+            check_new(out)
+            os.replace(draft, path)
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            lock.release()
+            raise
+        return cls(path, whole, lock)
 
-        if Path(path).exists():
-            raise FileExistsError(f"sample(out=...) needs a new folder, got {str(path)!r}: resume it, or remove it")
-        draft = Path(path).with_name(f".{Path(path).name}.{os.getpid()}.new")
-        group = zarr.open_group(str(draft), mode="w", attributes={"langevin": {"version": VERSION, **manifest}})
-        chains, draws = manifest["num_chains"], manifest["num_draws"]
-        per_draw = chains * int(torch.Size(event_shape).numel())
-        length = max(1, min(draws, _CHUNK_ELEMENTS // per_draw))
-        real = str(checkpoint.tensors["position"].dtype).removeprefix("torch.")
-        shapes = {
-            "draws": (chains, draws, *event_shape),
-            "energy": (chains, draws),
-            "gradient_norm": (chains, draws),
-            "step_size": (draws,),
-        }
-        for name, shape in shapes.items():
-            chunks = (length,) if name == "step_size" else (chains, length, *shape[2:])
-            group.create_array(
-                name,
-                shape=shape,
-                chunks=chunks,
-                dtype="float64" if name == "step_size" else real,
-                fill_value=float("nan"),
-                compressors=[ZstdCodec(level=1, checksum=True)],
-            )
-        cls(draft, manifest).save(checkpoint)
-        os.replace(draft, path)
-        return cls(path, manifest)
+    @classmethod
+    def open(cls, path: str | Path, *, write: bool = False) -> DiskStore:
+        """Open a folder to read it, or as its one writer: a RuntimeError says that there is one."""
+        manifest = read_manifest(Path(path))
+        return cls(Path(path), manifest, lock_folder(Path(path)) if write else None)
+
+    def close(self) -> None:
+        """Give the lock back."""
+        if self._lock is not None:
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def write(self, first: int, values: dict[str, Tensor]) -> None:
-        """Take draws; whole chunks go to disk, the rest waits."""
-        if not self._waiting:
-            self._first = first
-        for name, value in values.items():
-            self._waiting.setdefault(name, []).append(value)
-        length = self._arrays["draws"].chunks[1]
-        waiting = sum(len(value) for value in self._waiting["step_size"])
-        if (self._first + waiting) // length > self._first // length:
-            self.flush((self._first + waiting) // length * length)
+        """Take the next draws; whole chunks go to disk, the rest waits."""
+        if first != self._stop:
+            raise RuntimeError(f"{self.path}: draws are written in order, {self._stop} is next, got {first}")
+        stop = first + len(values["step_size"])
+        while self._stop < stop:
+            place = self._stop % self.layout.length
+            count = min(self.layout.length - place, stop - self._stop)
+            for name, value in values.items():
+                axis = self.layout.axis(name)
+                self._filling(name).narrow(axis, place, count).copy_(value.narrow(axis, self._stop - first, count))
+            self._stop += count
+            if self._stop % self.layout.length == 0:
+                self.flush(self._stop)
 
     def flush(self, stop: int) -> None:
-        """Write what waits up to draw `stop`."""
-        count = stop - self._first
-        if not self._waiting or count <= 0:
+        """Write what waits, up to draw `stop`: its chunk is on disk then, from its first draw on."""
+        stop = min(stop, self.layout.num_draws)  # running moments have no draws
+        if stop == self._flushed:
             return
-        for name, parts in self._waiting.items():
-            axis = 0 if name == "step_size" else 1
-            whole = torch.cat(parts, axis)
-            ready, rest = whole.narrow(axis, 0, count).cpu().numpy(), whole.narrow(axis, count, whole.shape[axis] - count)
-            if axis == 0:
-                self._arrays[name][self._first : stop] = ready
-            else:
-                self._arrays[name][:, self._first : stop] = ready
-            self._waiting[name] = [rest.clone()]
-        self._first = stop
-        if not len(self._waiting["step_size"][0]):
-            self._waiting = {}
+        index = (stop - 1) // self.layout.length
+        for name in ARRAYS:
+            chunk = self._filling(name)
+            self.layout.write(self.path, name, index, chunk.numpy())
+            count = stop - index * self.layout.length
+            self._digests[name][index:] = [digest_of(chunk.narrow(self.layout.axis(name), 0, count).numpy())]
+        self._flushed = stop
+        if stop % self.layout.length == 0:
+            self._chunk = {}
+
+    def _filling(self, name: str) -> Tensor:
+        if name not in self._chunk:
+            shape, dtype = self.layout.shape(name, self.layout.length), getattr(torch, self.layout.dtype_of(name))
+            self._chunk[name] = torch.full(shape, torch.nan, dtype=dtype)
+        return self._chunk[name]
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write all waiting draws, then the checkpoint: atomically, so that a kill leaves the one before."""
         self.flush(checkpoint.kept)
         words = {name: value for name, value in asdict(checkpoint).items() if name != "tensors"}
-        tensors = {name: tensor.contiguous() for name, tensor in checkpoint.tensors.items()}
-        write_atomic(self.path / "state.safetensors", safetensors.torch.save(tensors, {"langevin": json.dumps(words)}))
+        digests = np.frombuffer(b"".join(b"".join(self._digests[name]) for name in ARRAYS), dtype=np.uint8)
+        write_state(self.path, {**checkpoint.tensors, "digests": torch.tensor(digests.reshape(len(ARRAYS), -1, 32))}, words)
 
     def load(self) -> Checkpoint:
-        """Read the last checkpoint."""
-        path = self.path / "state.safetensors"
+        """Read the last checkpoint, and go on from there.
+
+        All its values are checked, and that each chunk that it counts is there. What is in a chunk is checked when it is read: here
+        only the last one, by the writer, if it is not full.
+        """
+        tensors, words = read_state(self.path)
         try:
-            with safetensors.safe_open(str(path), framework="pt") as file:
-                words = json.loads(file.metadata()["langevin"])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-        except FileNotFoundError:
-            raise
-        except Exception as error:
-            raise ValueError(f"{path} is damaged or foreign: {error}") from error
-        stopped = {int(index): step for index, step in (words.pop("stopped") or {}).items()}
-        return Checkpoint(tensors, stopped=stopped, **words)
+            checkpoint, digests = _checkpoint(tensors, words, self.manifest)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"{self.path / STATE} is damaged or was edited: {error}") from error
+        for name, found in zip(ARRAYS, digests, strict=True):
+            for index in range(len(found)):
+                if not (file := self.layout.file(self.path, name, index)).is_file():
+                    raise ValueError(f"{file} is missing: chunk {index} of {name}")
+            self._digests[name] = [bytes(digest) for digest in found]
+        self._stop = self._flushed = min(checkpoint.kept, self.layout.num_draws)
+        self._chunk = {}
+        if self._lock is not None:  # what a kill left
+            for folder in (self.path, *(self.path / name for name in ARRAYS)):
+                remove_temporaries(folder, "*")
+        if self._lock is not None and self._stop % self.layout.length:
+            for name in ARRAYS:
+                last = self.layout.read(self.path, name, len(digests[0]) - 1, self._stop, self._digests[name][-1])
+                axis = self.layout.axis(name)
+                self._filling(name).narrow(axis, 0, last.shape[axis]).copy_(torch.from_numpy(last))
+        return checkpoint
 
     def read(self, kept: int) -> Mapping[str, Tensor]:
         """Return the first `kept` draws, to be read when they are asked for."""
-        return _Stored(self.path, self._arrays, kept)
+        digests = {name: tuple(found) for name, found in self._digests.items()}
+        return _Stored(self.path, self.layout, min(kept, self.layout.num_draws), digests)
 
 
 @dataclass(frozen=True)
@@ -289,17 +330,20 @@ class _Stored(Mapping[str, Tensor]):
     """The first draws of a run on disk."""
 
     path: Path
-    group: Any
+    layout: Layout
     kept: int
+    digests: Mapping[str, tuple[bytes, ...]] = field(repr=False)
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in ARRAYS:
             raise KeyError(name)
-        try:
-            array = self.group[name]
-            return torch.from_numpy(array[: self.kept] if name == "step_size" else array[:, : self.kept])
-        except Exception as error:
-            raise ValueError(f"{self.path / name} has a damaged or missing chunk: {error}") from error
+        whole = torch.empty(self.layout.shape(name, self.kept), dtype=getattr(torch, self.layout.dtype_of(name)))
+        axis, length = self.layout.axis(name), self.layout.length
+        for index, digest in enumerate(self.digests[name]):
+            stop = min(self.kept, (index + 1) * length)
+            values = torch.from_numpy(self.layout.read(self.path, name, index, stop, digest))
+            whole.narrow(axis, index * length, stop - index * length).copy_(values)
+        return whole
 
     def __iter__(self) -> Iterator[str]:
         return iter(ARRAYS)
@@ -308,19 +352,49 @@ class _Stored(Mapping[str, Tensor]):
         return len(ARRAYS)
 
 
-def read_manifest(path: str | Path) -> dict[str, Any]:
-    """Return the manifest of a run's folder, or fail when it is none or of another version."""
-    import zarr
+def _checkpoint(
+    tensors: dict[str, Tensor], words: dict[str, Any], manifest: dict[str, Any]
+) -> tuple[Checkpoint, NDArray[np.uint8]]:
+    """Return the checkpoint and the chunks' digests in a file; an error says which value no checkpoint of the run has."""
 
-    if not Path(path).exists():
-        raise FileNotFoundError(f"no run at {str(path)!r}")
-    try:
-        manifest: dict[str, Any] = dict(zarr.open_group(str(path), mode="r").attrs["langevin"])  # type: ignore[arg-type]
-    except Exception as error:
-        raise ValueError(f"{path} is not a run of langevin.sample: {error}") from error
-    if manifest.get("version") != VERSION:
-        raise ValueError(f"{path} is a run of format version {manifest.get('version')}, this library reads version {VERSION}")
-    return manifest
+    def check(what: str, holds: bool, got: Any) -> None:
+        if not holds:
+            raise ValueError(f"it needs {what}, got {got!r}")
+
+    names = {entry.name for entry in fields(Checkpoint)} - {"tensors"}
+    check(f"the fields {sorted(names)}", words.keys() == names, sorted(words))
+    stopped = {int(index): step for index, step in (words["stopped"] or {}).items()}
+    checkpoint = Checkpoint(tensors, **{**words, "stopped": stopped})
+    last, most = manifest["num_steps"], manifest["num_steps"] if manifest["keep"] == "moments" else manifest["num_draws"]
+    numbers = {"step": (checkpoint.step, last), "kept": (checkpoint.kept, most)}
+    numbers |= {f"stopped chain {index}": (step, last) for index, step in stopped.items()}
+    numbers |= {"compiled_from": (checkpoint.compiled_from, last)} if checkpoint.compiled_from is not None else {}
+    for name, (value, limit) in numbers.items():
+        check(f"{name} in [0, {limit}]", type(value) is int and 0 <= value <= limit, value)
+    seconds = checkpoint.seconds
+    check("seconds >= 0", type(seconds) in (int, float) and 0 <= seconds < math.inf, seconds)
+
+    chains, dim = manifest["num_chains"], manifest["dim"]
+    chunks = -(-min(checkpoint.kept, manifest["num_draws"]) // manifest["chunk"])
+    expected = {
+        "position": ((chains, dim), getattr(torch, manifest["dtype"])),
+        "alive": ((chains,), torch.bool),
+        "digests": ((len(ARRAYS), chunks, 32), torch.uint8),
+    }
+    if manifest["keep"] == "moments":
+        empty = no_moments(torch.empty(chains, dim, device="meta"))
+        expected |= {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in empty.items()}
+    memories = sorted(tensors.keys() - expected.keys())
+    check("memories from 0 on", memories == sorted(f"memory_{k}" for k in range(len(memories))), memories)
+    for name in memories:  # what follows the chains is the kernel's
+        expected[name] = ((chains, *tensors[name].shape[1:]), getattr(torch, manifest["dtype"]))
+    for name, (shape, dtype) in expected.items():
+        found = (tuple(tensors[name].shape), tensors[name].dtype) if name in tensors else None
+        check(f"{name} of shape {shape} and {dtype}", found == (shape, dtype), found)
+    alive = tensors["alive"]
+    check("the chains that are not alive stopped", sorted(stopped) == (~alive).nonzero().flatten().tolist(), sorted(stopped))
+    check("finite positions", bool(tensors["position"][alive].isfinite().all()), "others")
+    return checkpoint, tensors.pop("digests").numpy()
 
 
 def make_samples(arrays: Mapping[str, Tensor], checkpoint: Checkpoint, chains: range, description: str) -> Samples:
@@ -353,8 +427,7 @@ def open_samples(path: str | Path) -> Samples:
     Returns:
         Samples, as `sample` returns them.
     """
-    manifest = read_manifest(path)
-    store = DiskStore(path, manifest, "r")
-    checkpoint = store.load()
+    store = DiskStore.open(path)
+    checkpoint, manifest = store.load(), store.manifest
     chains = range(manifest["first_chain"], manifest["first_chain"] + manifest["num_chains"])
     return make_samples(store.read(checkpoint.kept), checkpoint, chains, manifest["description"])

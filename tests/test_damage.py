@@ -1,0 +1,299 @@
+"""A damaged run is refused with the path of the file, or gives the right draws: no wrong draw, no NaN, no other error."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import sys
+
+import pytest
+import torch
+import zarr
+from safetensors.torch import save_file
+
+import langevin as lv
+from langevin import runfolder, store
+
+driver = sys.modules["langevin.sample"]
+TARGET = lv.targets.gaussian([[1.0, 0.5], [0.5, 1.0]])
+KERNEL = lv.msgld(0.05, bias_factor=0.5)
+START = torch.linspace(-1, 1, 6, dtype=torch.float64).reshape(3, 2)
+SETTINGS = {"num_steps": 600, "thin": 5, "seed": 3, "compile": False}  # blocks of 256 steps
+ERRORS = (ValueError, FileNotFoundError, RuntimeError)
+
+
+@pytest.fixture(scope="module")
+def half(tmp_path_factory):
+    """Return a run as a kill after its first checkpoint leaves it: 51 draws in 4 chunks, the last one in part."""
+    folder = tmp_path_factory.mktemp("damage")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver, "_CHECKPOINT_SECONDS", -1.0)
+        patch.setattr(store, "_CHUNK_ELEMENTS", 100)
+        save = store.DiskStore.save
+
+        def save_and_copy(self, checkpoint):
+            save(self, checkpoint)
+            if checkpoint.kept == 51:
+                shutil.copytree(self.path, folder / "half.zarr")
+
+        patch.setattr(store.DiskStore, "save", save_and_copy)
+        lv.sample(KERNEL, TARGET, START, out=folder / "whole.zarr", **SETTINGS)
+    return folder / "half.zarr"
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return lv.sample(KERNEL, TARGET, START, **SETTINGS)
+
+
+def outcome(action, path, expected):
+    """Return "same" or the error's text; wrong draws and any other error fail."""
+    try:
+        samples = action(path)
+        arrays = {name: getattr(samples, name) for name in runfolder.ARRAYS}
+    except ERRORS as error:
+        text = str(error)
+    else:
+        for name, found in arrays.items():
+            axis = 0 if name == "step_size" else 1
+            assert found.shape[axis] in (51, 120)
+            assert torch.equal(found, getattr(expected, name).narrow(axis, 0, found.shape[axis])), name
+        assert all(status.is_healthy for status in samples.status)
+        return "same"
+    assert str(path) in text
+    return text
+
+
+def resume(path):
+    return lv.resume(path, KERNEL, TARGET)
+
+
+def files_of(folder):
+    return sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file() and path.name != "lock")
+
+
+def test_the_undamaged_run_has_all_kinds_of_files(half, expected, tmp_path):
+    names = [str(name) for name in files_of(half)]
+    assert names[:6] == ["draws/c.0.0.0", "draws/c.0.1.0", "draws/c.0.2.0", "draws/c.0.3.0", "draws/zarr.json", "energy/c.0.0"]
+    assert len(names) == 4 * 5 + 2
+    copy = shutil.copytree(half, tmp_path / "run.zarr")
+    assert outcome(lv.open, copy, expected) == "same"
+    assert outcome(resume, copy, expected) == "same"
+    assert outcome(lv.open, copy, expected) == "same"
+
+
+def flip(path, data, rng):
+    where = rng.randrange(len(data))
+    data[where] ^= 1 << rng.randrange(8)
+    path.write_bytes(data)
+
+
+def truncate(path, data, rng):
+    path.write_bytes(data[: rng.choice([0, 1, len(data) // 2, len(data) - 1, rng.randrange(len(data))])])
+
+
+def append(path, data, rng):
+    path.write_bytes(bytes(data) + rng.randbytes(rng.randint(1, 40)))
+
+
+def overwrite(path, data, rng):
+    start = rng.randrange(len(data))
+    path.write_bytes(bytes(data[:start]) + rng.randbytes(rng.randint(1, 20)) + bytes(data[start + 20 :]))
+
+
+def take_a_neighbour(path, data, rng):
+    path.write_bytes(
+        rng.choice([p for p in path.parent.iterdir() if p.is_file() and p.name not in (path.name, "lock")]).read_bytes()
+    )
+
+
+def delete(path, data, rng):
+    path.unlink()
+
+
+def become_a_folder(path, data, rng):
+    path.unlink()
+    path.mkdir()
+
+
+def become_a_pipe(path, data, rng):
+    path.unlink()
+    os.mkfifo(path)
+
+
+DAMAGES = {flip: 6, truncate: 3, append: 2, overwrite: 3, take_a_neighbour: 1, delete: 1, become_a_folder: 1, become_a_pipe: 1}
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("action", [lv.open, resume], ids=["open", "resume"])
+def test_a_damaged_run_is_refused_or_right(half, expected, tmp_path, monkeypatch, damage, action):
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+    rng, texts = random.Random(damage.__name__), []
+    for name in files_of(half):
+        for case in range(DAMAGES[damage]):
+            copy = shutil.copytree(half, tmp_path / f"{name.parent}.{name.name}.{case}.zarr".replace("/", "."))
+            damage(copy / name, bytearray((copy / name).read_bytes()), rng)
+            texts.append(outcome(action, copy, expected))
+            if name.name == runfolder.STATE:
+                assert texts[-1] != "same"
+            if texts[-1] != "same":
+                assert str(copy / name) in texts[-1] or name.name == "zarr.json"  # a foreign folder is named as one
+    # Harmless are damages of the blanks in a zarr.json, and of a padding that nobody reads.
+    assert len(texts) == 22 * DAMAGES[damage]
+    assert texts.count("same") <= 0.1 * len(texts)
+
+
+@pytest.mark.parametrize("chunk", ["draws/c.0.0.0", "energy/c.0.1", "gradient_norm/c.0.2", "step_size/c.3"])
+def test_a_missing_chunk_is_named_before_the_draws_are_read(half, tmp_path, chunk):
+    copy = shutil.copytree(half, tmp_path / "run.zarr")
+    (copy / chunk).unlink()
+    for action in (lv.open, resume):
+        with pytest.raises(ValueError, match=rf"run\.zarr/{chunk} is missing: chunk [0-3] of {chunk.split('/')[0]}"):
+            action(copy)
+
+
+def test_a_chunk_older_or_newer_than_the_checkpoint(half, expected, tmp_path):
+    """A copy of a growing run may have an old chunk: an error. A kill leaves new ones: no harm."""
+    whole = half.with_name("whole.zarr")
+    new = shutil.copytree(whole, tmp_path / "new.zarr")
+    shutil.copy(half / runfolder.STATE, new)
+    assert outcome(lv.open, new, expected) == "same"
+    assert outcome(resume, new, expected) == "same"
+    old = shutil.copytree(whole, tmp_path / "old.zarr")
+    shutil.copy(half / "draws/c.0.3.0", old / "draws")
+    assert f"{old}/draws/c.0.3.0 is damaged, chunk 3 of draws" in outcome(lv.open, old, expected)
+
+
+def edit(path, **changes):
+    """Change a manifest and give it the checksum that it then has."""
+    document = json.loads((path / "zarr.json").read_text())
+    manifest = document["attributes"]["langevin"]
+    manifest.update(changes)
+    for name in [name for name, value in changes.items() if value is ...]:
+        del manifest[name]
+    manifest["sha256"] = runfolder._seal(manifest)
+    (path / "zarr.json").write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize("name", ["seed", "first_chain", "thin", "num_steps", "warmup", "batch_size", "tuned", "description"])
+def test_an_edited_manifest_is_refused(half, tmp_path, name):
+    copy = shutil.copytree(half, tmp_path / "run.zarr")
+    document = json.loads((copy / "zarr.json").read_text())
+    document["attributes"]["langevin"][name] = 7
+    (copy / "zarr.json").write_text(json.dumps(document))
+    for action in (lv.open, resume):
+        with pytest.raises(ValueError, match=r"run\.zarr/zarr\.json is damaged or was edited: its checksum"):
+            action(copy)
+
+
+WRONG = [..., "x", [None], {"a": 1}, -1, 1.5, float("nan")]  # ... for none at all
+RIGHT = [("description", "x"), ("tuned", 1.5), ("fingerprints", {"a": 1})]  # nothing that `open` needs
+FORGED = [(name, value) for name in runfolder._FIELDS for value in WRONG if (name, value) not in RIGHT] + [
+    ("num_chains", 10**9), ("num_chains", 0), ("num_chains", True), ("num_draws", 10**12), ("num_draws", 119), ("dim", 3),
+    ("dtype", "float32"), ("dtype", "object"), ("chunk", 121), ("chunk", 17), ("event_shape", [10**12]), ("event_shape", [0]),
+    ("warmup", 600), ("seed", 2**64), ("keep", "moments"), ("control_variate", [1.0]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), FORGED, ids=str)
+def test_a_forged_manifest_is_refused_at_once(half, tmp_path, name, value):
+    copy = shutil.copytree(half, tmp_path / "run.zarr")
+    edit(copy, **{name: value})
+    for action in (lv.open, resume):
+        with pytest.raises(ValueError, match=r"run\.zarr.*(damaged|edited)"):
+            action(copy)
+
+
+def forge(path, tensors=None, **words):
+    """Change a checkpoint and give it the checksum that it then has."""
+    old, found = runfolder.read_state(path)
+    changed = {name: tensor for name, tensor in {**old, **(tensors or {})}.items() if tensor is not None}
+    runfolder.write_state(path, changed, {**found, **words})
+
+
+FORGED_WORDS = [
+    {"kept": 10**9}, {"kept": -1}, {"kept": 51.0}, {"step": 601}, {"step": "x"}, {"step": True}, {"seconds": "1"},
+    {"seconds": -1.0}, {"seconds": float("nan")}, {"stopped": {"0": 3}}, {"stopped": {"7": 3}}, {"stopped": {"x": 3}},
+    {"stopped": 3}, {"compiled_from": -1}, {"compiled_from": "x"}, {"more": 1},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", FORGED_WORDS, ids=str)
+def test_a_forged_checkpoint_is_refused(half, tmp_path, words):
+    copy = shutil.copytree(half, tmp_path / "run.zarr")
+    forge(copy, **words)
+    for action in (lv.open, resume):
+        with pytest.raises(ValueError, match=r"run\.zarr/state\.safetensors is damaged or was edited"):
+            action(copy)
+
+
+FORGED_TENSORS = [
+    {"position": START[:2]}, {"position": START.float()}, {"position": START / 0}, {"position": None}, {"alive": None},
+    {"alive": torch.ones(3)}, {"alive": torch.tensor([True, True, False])}, {"memory_0": START[:1]}, {"memory_0": START.float()},
+    {"memory_0": None, "memory_1": START}, {"memory_7": START}, {"foreign": START}, {"moments_count": START},
+    {"digests": None}, {"digests": torch.zeros(4, 3, 32, dtype=torch.uint8)},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("tensors", FORGED_TENSORS, ids=lambda tensors: ", ".join(tensors))
+def test_a_checkpoint_with_other_tensors_is_refused(half, tmp_path, tensors):
+    copy = shutil.copytree(half, tmp_path / "run.zarr")
+    forge(copy, tensors)
+    for action in (lv.open, resume):
+        with pytest.raises(ValueError, match=r"run\.zarr/state\.safetensors is damaged or was edited"):
+            action(copy)
+
+
+def test_what_only_the_sampler_knows_is_checked_on_resume(half, tmp_path):
+    for number, (tensors, words) in enumerate(
+        [({"memory_1": START}, {}), ({"memory_0": torch.zeros(3, 5).double()}, {}), ({}, {"step": 100})]
+    ):
+        copy = shutil.copytree(half, tmp_path / f"{number}.zarr")
+        forge(copy, tensors, **words)
+        with pytest.raises(ValueError, match=rf"{number}\.zarr was run with another (memory|number of draws so far)"):
+            resume(copy)
+
+
+FORGED_ARRAYS = [
+    {"data_type": "object"}, {"data_type": {"name": "fixed_length_utf32", "configuration": {"length_bytes": 4}}},
+    {"codecs": [{"name": "numcodecs.pickle"}]}, {"codecs": [{"name": "bytes"}, {"name": "os.system"}]}, {"fill_value": 0.0},
+    {"shape": [3, 10**12, 2]}, {"chunk_key_encoding": {"name": "v2"}}, {"attributes": {"x": 1}},
+    {"storage_transformers": [{"name": "x"}]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", FORGED_ARRAYS, ids=str)
+def test_an_array_that_is_not_the_runs_is_refused_before_zarr_sees_it(half, tmp_path, changes):
+    copy = shutil.copytree(half, tmp_path / "run.zarr")
+    file = copy / "draws" / "zarr.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    for action in (lv.open, resume):
+        with pytest.raises(ValueError, match=rf"run\.zarr/draws/zarr\.json is damaged or was edited: {next(iter(changes))}"):
+            action(copy)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "9" * 10_000, "null", "[]", '{"attributes": []}', '{"attributes": {"langevin": 3}}', "\xff"]
+)
+def test_odd_json_is_refused(half, tmp_path, text):
+    copy = shutil.copytree(half, tmp_path / "run.zarr")
+    (copy / "zarr.json").write_bytes(text.encode("latin1"))
+    for action in (lv.open, resume):
+        with pytest.raises(ValueError, match=r"run\.zarr"):
+            action(copy)
+
+
+def test_a_foreign_checkpoint_is_refused(half, tmp_path):
+    copy = shutil.copytree(half, tmp_path / "run.zarr")
+    save_file({"position": START}, copy / runfolder.STATE, {"langevin": "{}"})
+    with pytest.raises(ValueError, match=r"state\.safetensors is damaged or foreign: it has no checksum"):
+        lv.open(copy)
+
+
+def test_zarr_reads_what_we_write(half, expected):
+    """The folder is Zarr 3, for those who have no langevin."""
+    group = zarr.open_group(str(half.with_name("whole.zarr")), mode="r")
+    for name in runfolder.ARRAYS:
+        assert torch.equal(torch.from_numpy(group[name][:]), getattr(expected, name)), name
