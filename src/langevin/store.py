@@ -17,7 +17,7 @@ import json
 import os
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import arviz
     import pandas
 
-__all__ = ["ChainStatus", "Checkpoint", "DiskStore", "MemoryStore", "Samples", "open_samples"]
+__all__ = ["ChainStatus", "Checkpoint", "DiskStore", "MemoryStore", "Samples", "Stop", "open_samples"]
 
 VERSION = 1
 ARRAYS = ("draws", "energy", "gradient_norm", "step_size")
@@ -79,7 +79,7 @@ class Samples:
         description: the sampler's SDE and law.
         seconds: wall time of the run.
         moments: running moments, with ``keep="moments"``.
-        compiled_from: the step from which on the run was compiled; None for never.
+        compiled: whether the run was compiled.
     """
 
     arrays: Mapping[str, Tensor]
@@ -87,7 +87,7 @@ class Samples:
     description: str
     seconds: float
     moments: Moments | None = None
-    compiled_from: int | None = None
+    compiled: bool = False
 
     @property
     def draws(self) -> Tensor:
@@ -140,15 +140,24 @@ class Samples:
         return _arviz().summary(self.to_arviz(), var_names=["theta"], round_to="none")
 
 
+class Stop(NamedTuple):
+    """Where a chain ended before its time."""
+
+    steps: int  # good steps
+    draws: int  # draws that count
+    reason: str
+
+
 @dataclass
 class Checkpoint:
     """How far a run has come: everything that its next step depends on."""
 
-    tensors: dict[str, Tensor]  # position, memory, alive, moments
+    tensors: dict[str, Tensor]  # position, memory, moments
     step: int = 0
-    kept: int = 0
-    stopped: dict[int, int] | None = None  # index of a chain -> the step at which it went non-finite
-    compiled_from: int | None = None
+    kept: int = 0  # draws written
+    judged: int = 0  # steps whose positions are known to be good or bad; that of the last step may not be
+    stopped: dict[int, Stop] = field(default_factory=dict)  # by index of the chain
+    compiled: bool = False
     seconds: float = 0.0
 
 
@@ -323,25 +332,37 @@ def read_manifest(path: str | Path) -> dict[str, Any]:
     return manifest
 
 
+@dataclass(frozen=True)
+class _Counted(Mapping[str, Tensor]):
+    """Arrays in which a chain that stopped has NaN after its last draw that counts."""
+
+    arrays: Mapping[str, Tensor]
+    draws: Mapping[int, int]  # of the chains that stopped, by index
+
+    def __getitem__(self, name: str) -> Tensor:
+        array = self.arrays[name]
+        if name != "step_size":
+            for index, count in self.draws.items():
+                array[index, count:] = torch.nan  # in place: it was read for this call, or is the store's, where nobody else looks
+        return array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.arrays)
+
+    def __len__(self) -> int:
+        return len(self.arrays)
+
+
 def make_samples(arrays: Mapping[str, Tensor], checkpoint: Checkpoint, chains: range, description: str) -> Samples:
     """Put a result together from what was stored."""
-    stopped = checkpoint.stopped or {}
-    energy = arrays["energy"] if stopped else torch.empty(0)
-
-    def status(index: int, chain: int) -> ChainStatus:
-        if index not in stopped:
-            return ChainStatus(chain, checkpoint.step, checkpoint.kept, None)
-        kept = int((~torch.isnan(energy[index])).sum()) if energy.numel() else 0
-        return ChainStatus(chain, stopped[index], kept, "the position became non-finite")
-
-    return Samples(
-        arrays,
-        tuple(status(index, chain) for index, chain in enumerate(chains)),
-        description,
-        checkpoint.seconds,
-        read_moments(checkpoint.tensors),
-        checkpoint.compiled_from,
-    )
+    stopped = {index: Stop(*stop) for index, stop in checkpoint.stopped.items()}
+    status = [
+        ChainStatus(chain, *(stopped[index] if index in stopped else (checkpoint.step, checkpoint.kept, None)))
+        for index, chain in enumerate(chains)
+    ]
+    counted = _Counted(arrays, {index: stop.draws for index, stop in stopped.items()}) if stopped else arrays
+    moments = read_moments(checkpoint.tensors)
+    return Samples(counted, tuple(status), description, checkpoint.seconds, moments, checkpoint.compiled)
 
 
 def open_samples(path: str | Path) -> Samples:
