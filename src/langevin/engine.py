@@ -133,7 +133,7 @@ def _failing(attempt: Callable[[Tensor], Any], chains: Sequence[int], like: Tens
 
 def first_line(error: Exception) -> str:
     """Return an error's kind and the first line of its text."""
-    return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0].removesuffix(": ")
+    return f"{type(error).__name__.lstrip('_')}: {str(error).strip()}".splitlines()[0].removesuffix(": ")
 
 
 def run_eagerly(

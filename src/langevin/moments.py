@@ -42,14 +42,14 @@ def add_moments(moments: Mapping[str, Tensor], positions: Tensor, counts: Tensor
     """
     wide = torch.where(counts[..., None], positions.double(), 0.0)
     before, more = moments["moments_count"], counts.sum(0)
-    total = (before + more).clamp(min=1)
+    share = more.double() / (before + more).clamp(min=1)
     mean = wide.sum(0) / more.clamp(min=1)[:, None]
     centred = torch.where(counts[..., None], wide - mean, 0.0).transpose(0, 1)
     gap = torch.where(more[:, None] > 0, mean - moments["moments_mean"], 0.0)
-    weight = (before * more / total)[:, None, None]
+    weight = (before * share)[:, None, None]
     return {
         "moments_count": before + more,
-        "moments_mean": moments["moments_mean"] + gap * (more / total)[:, None],
+        "moments_mean": moments["moments_mean"] + gap * share[:, None],
         "moments_spread": moments["moments_spread"] + centred.mT @ centred + gap[:, :, None] * gap[:, None, :] * weight,
     }
 

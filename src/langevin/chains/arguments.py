@@ -121,7 +121,7 @@ def check_evaluation(gradient_fn: GradientFn, position: Tensor, chains: range, c
         energy, gradient = gradient_fn(position, 0)
     except (RuntimeError, TypeError) as error:
         others = {column.dtype for column in columns if column.is_floating_point()} - {position.dtype}
-        if others and "dtype" in str(error):
+        if others and ("dtype" in str(error) or "scalar type" in str(error)):
             raise needs("sample", "init", f"the dtype of the data, {others.pop()}", position.dtype, TypeError) from error
         raise
     if energy.shape != position.shape[:1]:
