@@ -140,6 +140,7 @@ def control_variate(
         raise needs("control_variate", "mode", "shape (dim,)", tuple(mode.shape))
     centre = mode.detach().clone()
     plain = minibatch(target, data, batch_size, seed=seed, chains=chains)
+    rough = plain.evaluate  # by itself: compiled code depends on what `evaluate` closes over, and need not know the seed
     at_centre = full(target, data)(centre[None], 0).gradient
     if not torch.isfinite(at_centre).all():
         raise needs("control_variate", "mode", "a position where the gradient over all data is finite", centre.tolist())
@@ -147,9 +148,9 @@ def control_variate(
     def evaluate(position: Tensor, drawn: Draws) -> Evaluation:
         if position.shape[-1] != len(centre):
             raise needs("control_variate", "mode", f"shape ({position.shape[-1]},), that of one position", tuple(centre.shape))
-        energy, gradient = plain.evaluate(position, drawn)
+        energy, gradient = rough(position, drawn)
         # Real copies, not a view of one row: the same arithmetic as for positions, so that both cancel to the last bit.
-        _, baseline = plain.evaluate(centre.repeat(len(position), 1), drawn)
+        _, baseline = rough(centre.repeat(len(position), 1), drawn)
         return Evaluation(energy, at_centre + (gradient - baseline))
 
     return GradientFn(plain.draw, evaluate)
@@ -228,13 +229,14 @@ def noisy(gradient_fn: GradientFn, std: float, *, seed: int, chains: range, like
         like: the positions, (chains, dim), for their length, dtype and device.
     """
     std = check_number("noisy", "std", std, ">= 0", lambda v: v >= 0)
+    inner = gradient_fn.evaluate  # by itself, as in `control_variate`
 
     def draw(steps: range) -> Draws:
         at = streams(Purpose.GRADIENT, chains)
         return (normal(seed, at, steps, like.shape[-1], dtype=like.dtype, device=like.device), *gradient_fn.draw(steps))
 
     def evaluate(position: Tensor, drawn: Draws) -> Evaluation:
-        energy, exact = gradient_fn.evaluate(position, drawn[1:])
+        energy, exact = inner(position, drawn[1:])
         return Evaluation(energy, exact + std * drawn[0])
 
     return GradientFn(draw, evaluate)

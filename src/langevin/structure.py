@@ -12,7 +12,7 @@ from torch import Tensor
 
 __all__ = ["structure"]
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), types.CodeType, type, torch.dtype, torch.device)
+_PLAIN = (bool, int, float, complex, str, bytes, range, type(None), types.CodeType, type, torch.dtype, torch.device)
 _MOST = 1000  # entries of a collection that are looked at; a longer one counts as itself only
 
 
@@ -50,6 +50,8 @@ def _take_apart(value: Any, above: list[int]) -> Hashable:
         parts = [value.func, value.args, value.keywords]
     elif isinstance(value, (tuple, list)) and len(value) <= _MOST:
         parts = list(value)
+    elif isinstance(value, (set, frozenset)) and len(value) <= _MOST:
+        return type(value), frozenset(_take_apart(part, within) for part in value)
     elif isinstance(value, Mapping) and len(value) <= _MOST:
         parts = [*value.keys(), *value.values()]
     elif type(getattr(value, "__dict__", None)) is dict and not isinstance(value, types.ModuleType):
