@@ -227,11 +227,13 @@ def test_samplers_that_are_built_anew_share_their_code_also_with_functions_in_th
 
 
 def test_compiled_code_keeps_no_data_alive():
-    matrix, x = torch.eye(2, dtype=START.dtype), X[:, 0].clone()
-    target = lv.targets.likelihood(lambda theta, x: -(theta @ matrix @ theta) * x**2, prior=lv.priors.gaussian(std=1.0))
-    gone = [weakref.ref(matrix), weakref.ref(x)]
-    lv.sample(lv.sgld(1e-3), target, START, num_steps=20, data=x, batch_size=7, compile=True)
-    del matrix, x, target
+    def call():
+        matrix, x = torch.eye(2, dtype=START.dtype), X[:, 0].clone()
+        target = lv.targets.likelihood(lambda theta, x: -(theta @ matrix @ theta) * x**2, prior=lv.priors.gaussian(std=1.0))
+        assert lv.sample(lv.sgld(1e-3), target, START, num_steps=20, data=x, batch_size=7, compile=True).compiled
+        return weakref.ref(matrix), weakref.ref(x)
+
+    gone = call()
     gc.collect()
     assert [reference() for reference in gone] == [None, None]
 

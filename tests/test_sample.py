@@ -80,7 +80,7 @@ def steep(theta):
 
 def test_a_chain_that_blows_up_stops_keeps_its_draws_and_leaves_the_others_alone():
     init = torch.tensor([[0.5], [30.0], [-0.5]], dtype=torch.float64)
-    with pytest.warns(UserWarning, match=r"chain 1 stopped at step \d+: the energy became inf: outside the support; \d+ draws kept"):
+    with pytest.warns(UserWarning, match=r"chain 1 stopped at step \d+: the energy became inf: outside.*; \d+ draws kept"):
         samples = lv.sample(lv.sgld(0.01), lv.targets.energy(steep), init, num_steps=60)
     bad = samples.status[1]
     assert (bad.chain, bad.is_healthy, samples.status[0].is_healthy) == (1, False, True)

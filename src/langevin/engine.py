@@ -136,6 +136,18 @@ def first_line(error: Exception) -> str:
     return f"{type(error).__name__.lstrip('_')}: {str(error).strip()}".splitlines()[0].removesuffix(": ")
 
 
+def _take_step(
+    kernel: Kernel, gradient_fn: GradientFn, state: KernelState, block: Block, index: int, rows: Tensor | None = None
+) -> tuple[KernelState, Evaluation]:
+    """Take one step of a block; with `rows`, with those chains in the places of all."""
+    drawn, noise = tuple(tensor[index] for tensor in block.drawn), block.noise[index]
+    if rows is not None:
+        state = KernelState(state.position[rows], tuple(tensor[rows] for tensor in state.memory), state.step)
+        drawn, noise = tuple(tensor[rows] for tensor in drawn), noise.index_select(-2, rows)
+    evaluation = gradient_fn.evaluate(state.position, drawn)
+    return kernel.step(state, evaluation.gradient, noise)[0], evaluation
+
+
 def run_eagerly(
     kernel: Kernel,
     gradient_fn: GradientFn,
@@ -152,19 +164,11 @@ def run_eagerly(
     trace.positions = state.position.new_empty((length, *state.position.shape))
     trace.energies, trace.gradient_norms = (state.position.new_empty((length, len(state.position))) for _ in range(2))
     for index, step in enumerate(block.steps):
-
-        def attempt(rows: Tensor | None = None, at: int = index) -> tuple[KernelState, Evaluation]:
-            fed, drawn, noise = state, tuple(tensor[at] for tensor in block.drawn), block.noise[at]
-            if rows is not None:
-                fed = KernelState(state.position[rows], tuple(tensor[rows] for tensor in state.memory), state.step)
-                drawn, noise = tuple(tensor[rows] for tensor in drawn), noise.index_select(-2, rows)
-            evaluation = gradient_fn.evaluate(fed.position, drawn)
-            return kernel.step(fed, evaluation.gradient, noise)[0], evaluation
-
         try:
-            moved, evaluation = attempt()
+            moved, evaluation = _take_step(kernel, gradient_fn, state, block, index)
         except Exception as error:
             # An error that no chain raises alone is everybody's.
+            attempt = functools.partial(_take_step, kernel, gradient_fn, state, block, index)
             failing = _failing(attempt, alive, state.position) or dict.fromkeys(alive, first_line(error))
             if step == 0 and len(failing) == len(alive):
                 raise
@@ -173,7 +177,7 @@ def run_eagerly(
             if not alive:
                 return
             state, block = feed(state, block, alive)
-            moved, evaluation = attempt()
+            moved, evaluation = _take_step(kernel, gradient_fn, state, block, index)
         state = moved
         trace.positions[index], trace.energies[index] = state.position, evaluation.energy
         trace.gradient_norms[index] = torch.linalg.vector_norm(evaluation.gradient, dim=-1)
@@ -280,7 +284,8 @@ class Engine:
 
         clocks = torch.tensor(block.clocks, dtype=torch.float64, device=state.position.device)
         scanned = [padded(tensor) for tensor in (block.noise, *clocks.T.contiguous(), *block.drawn)]
-        update = dataclasses.replace(self.kernel, step_size=1.0).update  # step sizes are scanned over: one program for all schedules
+        # Step sizes are scanned over, so that one program serves all schedules.
+        update = dataclasses.replace(self.kernel, step_size=1.0).update
         evaluate = self.gradient_fn.evaluate
         carry = [state.position, *state.memory]
         function = compiled_block((structure(update), structure(evaluate), structure(carry), structure(scanned)))

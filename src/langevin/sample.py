@@ -76,11 +76,11 @@ def sample(
             covariance only.
         out: a new folder to which draws are streamed while the chains run, so that memory stays flat; `resume` continues it after a
             kill, `langevin.open` reads it, also while it grows.
-        compile: True, False, or "auto", which compiles when `num_steps` times the seconds that an eager step is taken to cost, times
-            3/4, is more than 20. A step counts 0.12 ms for targets with a closed form (`gaussian`, `mixture`, `ravine`), 0.8 ms for
-            others, plus 30 ns per element of all chains and 10 ns per number of the data that all chains look at. It decides by these
-            sizes alone, so the same call always decides the same. What is built anew from the same code, with equal numbers and
-            shapes, is not compiled again in the same process.
+        compile: True, False, or "auto", which compiles when `num_steps` times the seconds that an eager step is taken to cost is
+            more than 27: 3/4 of them are saved, for 20 that compiling takes. A step counts 0.12 ms for targets with a closed form
+            (`gaussian`, `mixture`, `ravine`), 0.8 ms for others, plus 30 ns per element of all chains and 10 ns per number of the
+            data that all chains look at. It decides by these sizes alone, so the same call always decides the same. What is built
+            anew from the same code, with equal numbers and shapes, is not compiled again in the same process.
         progress: show a progress bar; None shows one on a terminal only.
 
     Returns:

@@ -356,10 +356,8 @@ class _Counted(Mapping[str, Tensor]):
 def make_samples(arrays: Mapping[str, Tensor], checkpoint: Checkpoint, chains: range, description: str) -> Samples:
     """Put a result together from what was stored."""
     stopped = {index: Stop(*stop) for index, stop in checkpoint.stopped.items()}
-    status = [
-        ChainStatus(chain, *(stopped[index] if index in stopped else (checkpoint.step, checkpoint.kept, None)))
-        for index, chain in enumerate(chains)
-    ]
+    whole = checkpoint.step, checkpoint.kept, None
+    status = [ChainStatus(chain, *stopped.get(index, whole)) for index, chain in enumerate(chains)]
     counted = _Counted(arrays, {index: stop.draws for index, stop in stopped.items()}) if stopped else arrays
     moments = read_moments(checkpoint.tensors)
     return Samples(counted, tuple(status), description, checkpoint.seconds, moments, checkpoint.compiled)

@@ -29,8 +29,8 @@ def _per_chain(who: str, argument: str, function: Callable[..., Tensor], in_dims
         if not str(error).lstrip().startswith("vmap") and "data pointer" not in str(error):  # the latter: .numpy()
             raise
         condition = (
-            "torch operations on tensors only, for it runs on all chains at once: torch.where instead of if, no .item(), float() or .numpy(), "
-            "no random numbers (noise belongs to the sampler)"
+            "torch operations on tensors only, since it runs on all chains at once: torch.where instead of if, no .item(), float() "
+            "or .numpy(), no random numbers (noise belongs to the sampler)"
         )
         raise needs(who, argument, condition, str(error).strip().splitlines()[0]) from error
 
