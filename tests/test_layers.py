@@ -8,14 +8,15 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "langevin"
 
 LEVELS = [
-    {"checks", "elementary", "journal", "threads"},
+    {"checks", "elementary", "journal", "structure", "threads"},
     {"bank", "moments", "noise", "ravel", "runfolder", "schedules"},
     {"targets"},
     {"gradients", "drifts"},
     {"preconditioners"},
     {"kernels"},
     {"engine", "fingerprint", "fused", "samplers", "store", "tuning"},
-    {"optim", "sample"},
+    {"chains", "optim"},
+    {"sample"},
     {"diagnostics"},
     {"experiments"},
     {"cli"},
