@@ -12,6 +12,7 @@ from langevin.drifts import Adam, Momentum, Total
 
 GAUSSIAN = lv.targets.gaussian([[1.0, 0.5], [0.5, 1.0]])
 NORMAL_MEAN = lv.targets.likelihood(lambda theta, x: -0.5 * (x - theta) ** 2, prior=lv.priors.gaussian(std=1.0))
+LINEAR = lv.targets.likelihood(lambda theta, x: -0.5 * (x @ theta) ** 2, prior=lv.priors.gaussian(std=1.0))
 START = torch.zeros(3, 2)
 
 
@@ -105,11 +106,82 @@ TABLE = {
     "negative thinning": (lambda: run(thin=0), ValueError, r"thin=.*0"),
     "thinning that keeps nothing": (lambda: run(thin=6), ValueError, r"thin=.*5, got 6"),
     "seed of a wrong type": (lambda: run(seed="1"), TypeError, r"seed=.*'1'"),
-    "negative seed": (lambda: run(seed=-1), ValueError, r"seed=.*-1"),
+    "negative seed": (lambda: run(seed=-1), ValueError, r"sample\(seed=.*-1"),
+    "seed too large": (lambda: run(seed=2**64), ValueError, r"sample\(seed=.*2\*\*64.*18446744073709551616"),
+    "too many chains": (lambda: run(first_chain=2**32 - 2), ValueError, r"sample\(first_chain=.*2\*\*32 - 3.*4294967294"),
+    "progress of a wrong type": (lambda: run(progress="yes"), TypeError, r"sample\(progress=.*'yes'"),
+    "out of a wrong type": (lambda: run(out=3), TypeError, r"sample\(out=.*3"),
+    "sparse init": (lambda: run(init=START.to_sparse()), TypeError, r"sample\(init=.*dense.*sparse_coo"),
+    "meta init": (lambda: run(init=START.to("meta")), TypeError, r"sample\(init=.*values.*meta"),
+    "a class for a target": (lambda: run(target=lv.targets.Gaussian), TypeError, r"sample\(target=.*Gaussian"),
+    "keep that returns a dict": (lambda: run(keep=lambda theta: {"a": theta}), TypeError, r"sample\(keep=.*real tensor.*dict"),
+    "keep that returns a number": (lambda: run(keep=lambda theta: 1.0), ValueError, r"sample\(keep=.*must only return Tensors"),
+    "keep that returns complex numbers": (lambda: run(keep=torch.fft.fft), TypeError, r"sample\(keep=.*real tensor.*complex64"),
+    "an energy with if": (
+        lambda: run(target=lv.targets.energy(lambda theta: theta @ theta if theta[0] > 0 else theta.sum())),
+        ValueError,
+        r"energy\(energy_fn=.*torch\.where.*control flow",
+    ),
+    "an energy with item": (
+        lambda: run(target=lv.targets.energy(lambda theta: theta @ theta * theta[0].item())),
+        ValueError,
+        r"energy\(energy_fn=.*no \.item\(\).*calling \.item\(\)",
+    ),
+    "an energy with numpy": (
+        lambda: run(target=lv.targets.energy(lambda theta: torch.tensor(theta.detach().numpy().sum()) + theta.sum())),
+        ValueError,
+        r"energy\(energy_fn=.*\.numpy\(\)",
+    ),
+    "an energy with noise": (
+        lambda: run(target=lv.targets.energy(lambda theta: theta @ theta + torch.randn(()))),
+        ValueError,
+        r"energy\(energy_fn=.*noise belongs to the sampler.*random operation",
+    ),
+    "a likelihood with if": (
+        lambda: run(
+            target=lv.targets.likelihood(lambda theta, x: x * theta[0] if theta[0] > 0 else x, prior=lv.priors.flat()),
+            data=torch.ones(4),
+        ),
+        ValueError,
+        r"likelihood\(log_likelihood_fn=.*torch\.where.*control flow",
+    ),
+    "float32 init with float64 data": (
+        lambda: run(target=LINEAR, data=torch.ones(4, 2, dtype=torch.float64)),
+        TypeError,
+        r"sample\(init=.*dtype of the data, torch\.float64, got torch\.float32",
+    ),
+    "float32 init with batches of float64 data": (
+        lambda: run(target=LINEAR, data=torch.ones(4, 2, dtype=torch.float64), batch_size=2),
+        TypeError,
+        r"sample\(init=.*dtype of the data, torch\.float64, got torch\.float32",
+    ),
+    "a control variate of a wrong shape": (
+        lambda: run(target=LINEAR, data=torch.ones(4, 2), batch_size=2, control_variate=torch.zeros(3)),
+        ValueError,
+        r"sample\(control_variate=.*shape \(2,\).*\(3,\)",
+    ),
+    "a control variate of a wrong dtype": (
+        lambda: run(target=LINEAR, data=torch.ones(4, 2), batch_size=2, control_variate=torch.zeros(2, dtype=torch.float64)),
+        TypeError,
+        r"sample\(control_variate=.*float32.*float64",
+    ),
+    "resume without a kernel": (lambda: lv.resume("x", "sgld", GAUSSIAN), TypeError, r"resume\(kernel=.*'sgld'"),
+    "resume without a target": (lambda: lv.resume("x", lv.sgld(0.1), None), TypeError, r"resume\(target=.*None"),
+    "resume with data for a target without": (
+        lambda: lv.resume("x", lv.sgld(0.1), GAUSSIAN, data=START),
+        ValueError,
+        r"resume\(data=.*no data",
+    ),
+    "resume of no path": (lambda: lv.resume(3, lv.sgld(0.1), GAUSSIAN), TypeError, r"resume\(path=.*3"),
+    "resume with a keep that is no function": (
+        lambda: lv.resume("x", lv.sgld(0.1), GAUSSIAN, keep="positions"),
+        TypeError,
+        r"resume\(keep=.*'positions'",
+    ),
     "unknown keep": (lambda: run(keep="everything"), ValueError, r"keep=.*'everything'"),
     "unknown compile": (lambda: run(compile="yes"), ValueError, r"compile=.*'yes'"),
     "control variate without batches": (lambda: run(control_variate=torch.zeros(2)), ValueError, r"control_variate=.*batch_size"),
-    "negative first chain": (lambda: run(first_chain=-1), ValueError, r"chains=.*range\(-1, 2\)"),
+    "negative first chain": (lambda: run(first_chain=-1), ValueError, r"sample\(first_chain=.*-1"),
     "invariant without a warm-up": (
         lambda: lv.sample(lv.asgld(0.1, invariant=True), GAUSSIAN, torch.zeros(2, 2), num_steps=10),
         ValueError,

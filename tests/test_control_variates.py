@@ -117,14 +117,22 @@ def test_chains_apart_see_what_they_see_together():
     torch.testing.assert_close(build(chains=range(2, 4))(positions()[2:], 4).gradient, together[2:], rtol=1e-14, atol=1e-12)
 
 
-def test_the_centre_is_copied_and_part_of_the_key():
+def test_the_centre_is_copied():
     mode = MODE.clone()
     first = build(mode=mode)
     before = first(positions(), 0).gradient
     mode += 1.0
     assert torch.equal(first(positions(), 0).gradient, before)
-    assert build(mode=mode).key != first.key  # else a compiled run would go on with the old centre
-    assert build().key == first.key
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_search_is_done_at_the_tolerance_times_the_root_of_the_number_of_data():
+    """The mean of N = 10,000 numbers: the gradient is N (theta - mean), and 1 = tolerance * sqrt(N) counts as small."""
+    x = torch.full((10_000,), 2.0, dtype=torch.float64)
+    target = lv.targets.likelihood(lambda theta, x: -0.5 * (x - theta) ** 2, prior=lv.priors.flat())
+    near, far = (torch.tensor([2.0 + gradient / 10_000], dtype=torch.float64) for gradient in (0.5, 2.0))
+    assert torch.equal(find_mode(target, x, near), near)
+    assert abs(find_mode(target, x, far) - 2.0) < 1e-4 < abs(far - 2.0)
 
 
 def test_it_is_traced_in_one_piece():

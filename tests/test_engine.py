@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import gc
+import time
+import weakref
+
 import pytest
 import torch
 from torch.nn.functional import softplus
 
 import langevin as lv
 from langevin import engine
+from langevin.structure import structure
 
 GAUSSIAN = lv.targets.gaussian([[1.0, 0.9], [0.9, 1.0]], gradient_noise=1.0)
 START = torch.linspace(-1, 1, 6, dtype=torch.float64).reshape(3, 2)
@@ -19,7 +25,7 @@ LOGISTIC = lv.targets.likelihood(lambda theta, x, y: y * (x @ theta) - softplus(
 def both(kernel, target, steps=300, **rest):
     """Run eagerly and compiled, over a whole block and a part of one."""
     runs = [lv.sample(kernel, target, START, num_steps=steps, compile=compile, **rest) for compile in (False, True)]
-    assert runs[0].compiled_from is None
+    assert not runs[0].compiled
     return runs
 
 
@@ -28,7 +34,7 @@ def test_compiled_steps_equal_eager_ones_to_rounding(name):
     extra = {"sgrld": {"metric": GAUSSIAN.metric, "correction": False}}.get(name, {})
     kernel = lv.RECIPES[name](lv.schedules.step_decay(0.02, factor=0.5, every=100), **extra)
     eager, compiled = both(kernel, GAUSSIAN)
-    assert compiled.compiled_from == 0
+    assert compiled.compiled
     for field in ("draws", "energy", "gradient_norm", "step_size"):
         torch.testing.assert_close(getattr(compiled, field), getattr(eager, field), rtol=1e-9, atol=1e-9)
 
@@ -37,13 +43,13 @@ def test_compiled_steps_equal_eager_ones_to_rounding(name):
 def test_the_invariant_forms_compile_with_their_two_noises_and_their_freezing(recipe):
     kernel = recipe(0.02, invariant=True, bias_factor=lv.schedules.polynomial(3.0))
     eager, compiled = both(kernel, GAUSSIAN, warmup=100)
-    assert compiled.compiled_from == 0
+    assert compiled.compiled
     torch.testing.assert_close(compiled.draws, eager.draws, rtol=1e-9, atol=1e-9)
 
 
 def test_likelihoods_with_minibatches_compile():
     eager, compiled = both(lv.msgld(0.001), LOGISTIC, data=(X, Y), batch_size=20)
-    assert compiled.compiled_from == 0
+    assert compiled.compiled
     torch.testing.assert_close(compiled.draws, eager.draws, rtol=1e-9, atol=1e-9)
 
 
@@ -54,7 +60,7 @@ def test_modules_compile_with_minibatches_of_each_chain():
     settings = {"data": (X, Y.long()), "batch_size": 20, "num_steps": 60}
     init = posterior.init(3, seed=1)
     eager, compiled = (lv.sample(lv.msgld(1e-4), posterior, init, compile=compile, **settings) for compile in (False, True))
-    assert compiled.compiled_from == 0
+    assert compiled.compiled
     torch.testing.assert_close(compiled.draws, eager.draws, rtol=1e-9, atol=1e-9)
 
 
@@ -63,7 +69,7 @@ def test_energies_and_the_ravine_compile():
     torch.testing.assert_close(compiled.draws, eager.draws, rtol=1e-9, atol=1e-9)
     data = lv.targets.ravine_data(100)
     eager, compiled = both(lv.sghmc(1e-6), lv.targets.ravine(), data=data, batch_size=10)
-    assert compiled.compiled_from == 0
+    assert compiled.compiled
     torch.testing.assert_close(compiled.draws, eager.draws, rtol=1e-8, atol=1e-8)
 
 
@@ -77,7 +83,7 @@ def test_what_cannot_be_compiled_goes_on_eagerly_with_one_line_of_explanation():
         samples = lv.sample(lv.sgld(0.01), lv.targets.energy(stubborn), START, num_steps=20, compile=True)
     assert len(caught) == 1
     assert len(str(caught[0].message).splitlines()) == 1
-    assert samples.compiled_from is None
+    assert not samples.compiled
     expected = lv.sample(lv.sgld(0.01), lv.targets.energy(stubborn), START, num_steps=20, compile=False)
     assert torch.equal(samples.draws, expected.draws)
 
@@ -88,25 +94,173 @@ def test_a_missing_scan_is_no_disaster(monkeypatch):
         assert lv.sample(lv.sgld(0.01), GAUSSIAN, START, num_steps=5, compile=True).draws.isfinite().all()
 
 
-def test_auto_compiles_when_the_rest_of_the_run_pays_for_it(monkeypatch):
+def test_auto_decides_by_sizes_alone():
+    """20 seconds of compiling against 3/4 of: 0.12 ms or 0.8 ms a step, 30 ns an element, 10 ns a number of the data."""
+    pays, start = engine.compile_pays, torch.zeros(1, 2)
+    for closed, seconds in ((True, 1.2e-4 + 6e-8), (False, 8e-4 + 6e-8)):
+        edge = 20 / (0.75 * seconds)
+        assert pays(int(edge) + 1, start, (), None, closed)
+        assert not pays(int(edge), start, (), None, closed)
+    many, columns = torch.zeros(1000, 10), (torch.zeros(500, 20), torch.zeros(500))
+    edge = 20 / (0.75 * (8e-4 + 3e-8 * 10_000 + 1e-8 * 1000 * 30 * 21))
+    assert pays(int(edge) + 1, many, columns, 30, False)
+    assert not pays(int(edge), many, columns, 30, False)
+    edge = 20 / (0.75 * (8e-4 + 3e-8 * 10_000 + 1e-8 * 1000 * 500 * 21))  # all rows in every step
+    assert pays(int(edge) + 1, many, columns, None, False)
+    assert not pays(int(edge), many, columns, None, False)
+
+
+@pytest.fixture
+def compiling_is_free(monkeypatch):
     monkeypatch.setattr(engine, "_COMPILE_SECONDS", 0.0)
-    kernel = lv.RECIPES["msgld"](lv.schedules.step_decay(0.02, factor=0.5, every=100))
-    samples = lv.sample(kernel, GAUSSIAN, START, num_steps=600)
-    assert samples.compiled_from == 256  # the first block is the measurement
+
+
+@pytest.mark.usefixtures("compiling_is_free")
+def test_auto_takes_that_decision_for_the_whole_run(monkeypatch):
+    samples = lv.sample(lv.msgld(0.02), GAUSSIAN, START, num_steps=300)
+    assert samples.compiled
+    assert torch.equal(samples.draws, lv.sample(lv.msgld(0.02), GAUSSIAN, START, num_steps=300, compile=True).draws)
     monkeypatch.setattr(engine, "_COMPILE_SECONDS", 1e9)
-    assert lv.sample(kernel, GAUSSIAN, START, num_steps=600).compiled_from is None
+    samples = lv.sample(lv.msgld(0.02), GAUSSIAN, START, num_steps=300)
+    assert not samples.compiled
+    assert torch.equal(samples.draws, lv.sample(lv.msgld(0.02), GAUSSIAN, START, num_steps=300, compile=False).draws)
 
 
-def test_the_compiled_function_is_kept_between_calls():
-    lv.sample(lv.msgld(0.02), GAUSSIAN, START, num_steps=10, compile=True)
-    misses = engine.compiled_block.cache_info().misses
-    torch._dynamo.utils.counters.clear()
-    lv.sample(lv.msgld(0.01), GAUSSIAN, START, num_steps=10, compile=True, seed=3)
-    assert engine.compiled_block.cache_info().misses == misses
-    assert not torch._dynamo.utils.counters["stats"]
-    lv.sample(lv.msgld(0.01, beta=0.5), GAUSSIAN, START, num_steps=10, compile=True)
-    assert engine.compiled_block.cache_info().misses == misses + 1
-    assert torch._dynamo.utils.counters["stats"]  # so the counter does count
+def test_the_default_call_does_not_ask_the_clock(monkeypatch):
+    """A clock that runs a million times as fast changes nothing."""
+    expected = lv.sample(lv.sgld(0.02), GAUSSIAN, START, num_steps=600)
+    clock = time.perf_counter
+    monkeypatch.setattr(time, "perf_counter", lambda: 1e6 * clock())
+    samples = lv.sample(lv.sgld(0.02), GAUSSIAN, START, num_steps=600)
+    assert torch.equal(samples.draws, expected.draws)
+    assert samples.compiled == expected.compiled
+
+
+def compilations(call):
+    """Return the result of `call` and how many graphs Dynamo made for it."""
+    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    result = call()
+    return result, torch._dynamo.utils.counters["stats"]["unique_graphs"] - before
+
+
+def quadratic(weight, matrix):
+    return lv.targets.energy(lambda theta: weight * theta @ matrix @ theta)
+
+
+def test_a_call_of_equal_structure_compiles_nothing_and_a_changed_number_is_seen():
+    def call(weight=1.0, scale=1.0, **rest):
+        given = {"num_steps": 20, "compile": True, **rest}
+        return lv.sample(lv.msgld(0.02), quadratic(weight, scale * torch.eye(2, dtype=START.dtype)), START.clone(), **given)
+
+    first, made = compilations(call)
+    assert made == 1
+    assert torch.equal(compilations(call)[0].draws, first.draws)
+    for changes in ({}, {"seed": 3}, {"num_steps": 30}, {"scale": 3.0}, {"first_chain": 7}):
+        found, made = compilations(lambda changes=changes: call(**changes))
+        assert made == 0, changes
+        torch.testing.assert_close(found.draws, call(**changes | {"compile": False}).draws, rtol=1e-9, atol=1e-9)
+    other, made = compilations(lambda: call(weight=2.0))
+    assert made == 1
+    torch.testing.assert_close(other.draws, call(weight=2.0, compile=False).draws, rtol=1e-9, atol=1e-9)
+    assert compilations(call)[1] == 0  # the first is still there
+
+
+def test_a_tensor_changed_in_place_between_two_calls_is_never_stale():
+    matrix = torch.eye(2, dtype=START.dtype)
+    target = lv.targets.energy(lambda theta: theta @ matrix @ theta)
+
+    def call(target, compile=True):
+        return lv.sample(lv.sgld(0.02), target, START, num_steps=20, compile=compile).draws
+
+    compilations(lambda: call(target))
+    matrix *= 5.0
+    found, made = compilations(lambda: call(target))
+    assert made == 0
+    torch.testing.assert_close(found, call(target, compile=False), rtol=1e-9, atol=1e-9)
+
+
+def test_data_centres_and_analytic_targets_of_equal_shape_share_their_code():
+    def call(shift, compile=True):
+        target = lv.targets.likelihood(lambda theta, x: -0.5 * (x - theta[0] * theta[1]) ** 2, prior=lv.priors.gaussian(std=1.0))
+        mode = torch.tensor([0.1, shift], dtype=START.dtype)
+        settings = {"data": X[:, 0] + shift, "batch_size": 7, "num_steps": 20, "control_variate": mode, "seed": int(10 * shift)}
+        return lv.sample(lv.sgld(1e-3), target, START, compile=compile, **settings).draws
+
+    def analytic(scale, compile=True):
+        target = lv.targets.gaussian([[scale, 0.0], [0.0, 1.0]], gradient_noise=0.5)
+        return lv.sample(lv.sgld(0.01), target, START, compile=compile, num_steps=20, seed=int(10 * scale)).draws
+
+    for function in (call, analytic):
+        assert compilations(lambda function=function: function(0.5))[1] == 1
+        found, made = compilations(lambda function=function: function(0.8))
+        assert made == 0
+        torch.testing.assert_close(found, function(0.8, compile=False), rtol=1e-9, atol=1e-9)
+
+
+def test_modules_that_are_built_anew_share_their_code_frozen_values_included():
+    def call(frozen, compile=True):
+        with torch.random.fork_rng():
+            model = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2)).double()
+        with torch.no_grad():
+            model[0].bias.fill_(frozen).requires_grad_(False)
+        posterior = lv.Posterior(model, "categorical", prior=lv.priors.gaussian(std=1.0), num_data=300)
+        init = torch.linspace(-1, 1, 3 * posterior.dim, dtype=torch.float64).reshape(3, -1)
+        settings = {"data": (X, Y.long()), "batch_size": 20, "num_steps": 20}
+        return lv.sample(lv.sgld(1e-3), posterior, init, compile=compile, **settings).draws
+
+    assert compilations(lambda: call(0.5))[1] == 1
+    found, made = compilations(lambda: call(2.0))
+    assert made == 0
+    torch.testing.assert_close(found, call(2.0, compile=False), rtol=1e-9, atol=1e-9)
+
+
+def test_samplers_that_are_built_anew_share_their_code_also_with_functions_in_them():
+    def call(beta, compile=True):
+        kernel = lv.sgrld(0.01, metric=lambda theta: beta * torch.eye(2, dtype=theta.dtype), correction=False)
+        return lv.sample(kernel, GAUSSIAN, START, num_steps=20, compile=compile).draws
+
+    assert compilations(lambda: call(1.0))[1] == 1
+    assert compilations(lambda: call(1.0))[1] == 0
+    found, made = compilations(lambda: call(4.0))
+    assert made == 1
+    torch.testing.assert_close(found, call(4.0, compile=False), rtol=1e-9, atol=1e-9)
+
+
+def test_compiled_code_keeps_no_data_alive():
+    def call():
+        matrix, x = torch.eye(2, dtype=START.dtype), X[:, 0].clone()
+        target = lv.targets.likelihood(lambda theta, x: -(theta @ matrix @ theta) * x**2, prior=lv.priors.gaussian(std=1.0))
+        assert lv.sample(lv.sgld(1e-3), target, START, num_steps=20, data=x, batch_size=7, compile=True).compiled
+        return weakref.ref(matrix), weakref.ref(x)
+
+    gone = call()
+    gc.collect()
+    assert [reference() for reference in gone] == [None, None]
+
+
+def test_structures_are_equal_by_value_and_hold_no_tensor():
+    def made(number, tensor, inner=None):
+        def function(theta, factor=number):
+            return factor * theta + tensor if inner is None else inner(theta)
+
+        return function
+
+    one = torch.ones(3)
+    assert structure(made(1.0, one)) == structure(made(1.0, one + 1))
+    assert hash(structure(made(1.0, one))) == hash(structure(made(1.0, one)))
+    assert structure(made(1.0, one)) != structure(made(2.0, one))
+    assert structure(made(1.0, one)) != structure(made(True, one))
+    assert structure(made(1.0, one)) != structure(made(1.0, one.double()))
+    assert structure(made(1.0, one, made(2.0, one))) == structure(made(1.0, one, made(2.0, one)))
+    assert structure(made(1.0, one, made(2.0, one))) != structure(made(1.0, one, made(3.0, one)))
+    assert structure(functools.partial(made, 1)) != structure(functools.partial(made, 2))
+    assert structure([1, [2]]) != structure([1, 2])
+    assert structure({"a": 1}) != structure({"a": 2})
+    assert structure(lv.targets.gaussian([[1.0]])) == structure(lv.targets.gaussian([[2.0]]))
+    loop = []
+    loop.append(loop)
+    assert hash(structure(loop)) == hash(structure(loop))
+    assert structure(object()) != structure(torch)
 
 
 def test_a_compiled_chain_that_blows_up_names_its_step():

@@ -8,7 +8,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "langevin"
 
 LEVELS = [
-    {"checks", "code_cache", "elementary", "journal", "threads"},
+    {"checks", "code_cache", "elementary", "journal", "structure", "threads"},
     {"plain"},
     {"bank", "moments", "noise", "ravel", "runfolder", "schedules"},
     {"targets"},
@@ -16,7 +16,8 @@ LEVELS = [
     {"preconditioners"},
     {"kernels"},
     {"engine", "fingerprint", "fused", "samplers", "store", "tuning"},
-    {"optim", "sample"},
+    {"chains", "optim"},
+    {"sample"},
     {"diagnostics"},
     {"experiments"},
     {"cli"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from langevin.targets import Batch, Evaluation, Target
 __all__ = ["GradientFn", "check_data", "control_variate", "energy_gradient", "find_mode", "full", "minibatch", "noisy"]
 
 Draws = tuple[Tensor, ...]
-"""What is random in a gradient: tensors whose first axis is the step."""
+"""What is random in a gradient: tensors whose first axes are the step and the chain."""
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,11 @@ class GradientFn:
     """A gradient estimate in two halves, so that a block of steps can be drawn ahead and then run without Python.
 
     `draw` makes everything random for a range of steps, each number at its own address; `evaluate` is pure, takes what was drawn
-    for one step, and can be traced by a compiler. Calling the object does both for a single step.
+    for one step, (chains, ...) each, and can be traced by a compiler. Calling the object does both for a single step.
     """
 
-    draw: Callable[[range], Draws] = field(compare=False)
-    evaluate: Callable[[Tensor, Draws], Evaluation] = field(compare=False)
-    key: tuple[Any, ...]  # what `evaluate` depends on; two estimates with equal keys share their compiled code
+    draw: Callable[[range], Draws]
+    evaluate: Callable[[Tensor, Draws], Evaluation]
 
     def __call__(self, position: Tensor, step: int) -> Evaluation:
         """Return energy and gradient at `position`, (chains, dim), as they are at `step`."""
@@ -61,11 +60,6 @@ def energy_gradient(gradient: Any, position: Any, num_data: Any, prior: Any) -> 
     return scaled if prior is None else scaled + prior.gradient(position)
 
 
-def _identity(tensors: tuple[Tensor, ...]) -> tuple[int, ...]:
-    """Name tensors by their identity; whoever keeps the name keeps the tensors too, in `evaluate`."""
-    return tuple(map(id, tensors))
-
-
 def full(target: Target, data: Sequence[Tensor] | Tensor | None = None) -> GradientFn:
     """Take the gradient over all data.
 
@@ -76,9 +70,7 @@ def full(target: Target, data: Sequence[Tensor] | Tensor | None = None) -> Gradi
     """
     columns = None if data is None else check_data(data)
     batch = None if columns is None else Batch(columns, len(columns[0]), per_chain=False)
-    return GradientFn(
-        lambda steps: (), lambda position, drawn: target.evaluate(position, batch), ("full", target, _identity(columns or ()))
-    )
+    return GradientFn(lambda steps: (), lambda position, drawn: target.evaluate(position, batch))
 
 
 def minibatch(target: Target, data: Sequence[Tensor] | Tensor, batch_size: int, *, seed: int, chains: range) -> GradientFn:
@@ -106,7 +98,7 @@ def minibatch(target: Target, data: Sequence[Tensor] | Tensor, batch_size: int, 
         (rows,) = drawn
         return target.evaluate(position, Batch(tuple(column[rows] for column in columns), num_data, per_chain=True))
 
-    return GradientFn(draw, evaluate, ("minibatch", target, _identity(columns)))
+    return GradientFn(draw, evaluate)
 
 
 def control_variate(
@@ -148,6 +140,7 @@ def control_variate(
         raise needs("control_variate", "mode", "shape (dim,)", tuple(mode.shape))
     centre = mode.detach().clone()
     plain = minibatch(target, data, batch_size, seed=seed, chains=chains)
+    rough = plain.evaluate  # by itself: compiled code depends on what `evaluate` closes over, and need not know the seed
     at_centre = full(target, data)(centre[None], 0).gradient
     if not torch.isfinite(at_centre).all():
         raise needs("control_variate", "mode", "a position where the gradient over all data is finite", centre.tolist())
@@ -155,14 +148,12 @@ def control_variate(
     def evaluate(position: Tensor, drawn: Draws) -> Evaluation:
         if position.shape[-1] != len(centre):
             raise needs("control_variate", "mode", f"shape ({position.shape[-1]},), that of one position", tuple(centre.shape))
-        energy, gradient = plain.evaluate(position, drawn)
+        energy, gradient = rough(position, drawn)
         # Real copies, not a view of one row: the same arithmetic as for positions, so that both cancel to the last bit.
-        _, baseline = plain.evaluate(centre.repeat(len(position), 1), drawn)
+        _, baseline = rough(centre.repeat(len(position), 1), drawn)
         return Evaluation(energy, at_centre + (gradient - baseline))
 
-    # By content: a centre or data changed in place between two runs must not meet the code that was compiled for the old ones.
-    content = torch.cat([centre, at_centre[0]]).double().cpu().numpy().tobytes()
-    return GradientFn(plain.draw, evaluate, ("control_variate", content, *plain.key))
+    return GradientFn(plain.draw, evaluate)
 
 
 def find_mode(
@@ -238,13 +229,14 @@ def noisy(gradient_fn: GradientFn, std: float, *, seed: int, chains: range, like
         like: the positions, (chains, dim), for their length, dtype and device.
     """
     std = check_number("noisy", "std", std, ">= 0", lambda v: v >= 0)
+    inner = gradient_fn.evaluate  # by itself, as in `control_variate`
 
     def draw(steps: range) -> Draws:
         at = streams(Purpose.GRADIENT, chains)
         return (normal(seed, at, steps, like.shape[-1], dtype=like.dtype, device=like.device), *gradient_fn.draw(steps))
 
     def evaluate(position: Tensor, drawn: Draws) -> Evaluation:
-        energy, exact = gradient_fn.evaluate(position, drawn[1:])
+        energy, exact = inner(position, drawn[1:])
         return Evaluation(energy, exact + std * drawn[0])
 
-    return GradientFn(draw, evaluate, ("noisy", std, *gradient_fn.key))
+    return GradientFn(draw, evaluate)

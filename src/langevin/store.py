@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import filelock
     import pandas
 
-__all__ = ["ChainStatus", "Checkpoint", "DiskStore", "MemoryStore", "Samples", "open_samples"]
+__all__ = ["ChainStatus", "Checkpoint", "DiskStore", "MemoryStore", "Samples", "Stop", "open_samples"]
 
 _CHUNK_ELEMENTS = 2**20
 
@@ -88,7 +88,7 @@ class Samples:
         description: the sampler's SDE and law.
         seconds: wall time of the run.
         moments: running moments, with ``keep="moments"``.
-        compiled_from: the step from which on the run was compiled; None for never.
+        compiled: whether the run was compiled.
     """
 
     arrays: Mapping[str, Tensor]
@@ -96,7 +96,7 @@ class Samples:
     description: str
     seconds: float
     moments: Moments | None = None
-    compiled_from: int | None = None
+    compiled: bool = False
 
     @property
     def draws(self) -> Tensor:
@@ -149,15 +149,24 @@ class Samples:
         return _arviz().summary(self.to_arviz(), var_names=["theta"], round_to="none")
 
 
+class Stop(NamedTuple):
+    """Where a chain ended before its time."""
+
+    steps: int  # good steps
+    draws: int  # draws that count
+    reason: str
+
+
 @dataclass
 class Checkpoint:
     """How far a run has come: everything that its next step depends on."""
 
-    tensors: dict[str, Tensor]  # position, memory, alive, moments
+    tensors: dict[str, Tensor]  # position, memory, moments
     step: int = 0
-    kept: int = 0
-    stopped: dict[int, int] | None = None  # index of a chain -> the step at which it went non-finite
-    compiled_from: int | None = None
+    kept: int = 0  # draws written
+    judged: int = 0  # steps whose positions are known to be good or bad; that of the last step may not be
+    stopped: dict[int, Stop] = field(default_factory=dict)  # by index of the chain
+    compiled: bool = False
     seconds: float = 0.0
 
 
@@ -363,22 +372,27 @@ def _checkpoint(
 
     names = {entry.name for entry in fields(Checkpoint)} - {"tensors"}
     check(f"the fields {sorted(names)}", words.keys() == names, sorted(words))
-    stopped = {int(index): step for index, step in (words["stopped"] or {}).items()}
+    stopped = {int(index): Stop(*stop) for index, stop in words["stopped"].items()}
     checkpoint = Checkpoint(tensors, **{**words, "stopped": stopped})
-    last, most = manifest["num_steps"], manifest["num_steps"] if manifest["keep"] == "moments" else manifest["num_draws"]
-    numbers = {"step": (checkpoint.step, last), "kept": (checkpoint.kept, most)}
-    numbers |= {f"stopped chain {index}": (step, last) for index, step in stopped.items()}
-    numbers |= {"compiled_from": (checkpoint.compiled_from, last)} if checkpoint.compiled_from is not None else {}
-    for name, (value, limit) in numbers.items():
+    chains, dim, last = (manifest[name] for name in ("num_chains", "dim", "num_steps"))
+    most = last if manifest["keep"] == "moments" else manifest["num_draws"]
+    numbers = [("step", checkpoint.step, last), ("kept", checkpoint.kept, most), ("judged", checkpoint.judged, checkpoint.step)]
+    for index, stop in stopped.items():
+        numbers += [
+            ("stopped", index, manifest["num_chains"] - 1),
+            ("steps", stop.steps, last),
+            ("draws", stop.draws, checkpoint.kept),
+        ]
+        check("a reason", isinstance(stop.reason, str), stop.reason)
+    for name, value, limit in numbers:
         check(f"{name} in [0, {limit}]", type(value) is int and 0 <= value <= limit, value)
+    check("compiled True or False", type(checkpoint.compiled) is bool, checkpoint.compiled)
     seconds = checkpoint.seconds
     check("seconds >= 0", type(seconds) in (int, float) and 0 <= seconds < math.inf, seconds)
 
-    chains, dim = manifest["num_chains"], manifest["dim"]
     chunks = -(-min(checkpoint.kept, manifest["num_draws"]) // manifest["chunk"])
     expected = {
         "position": ((chains, dim), getattr(torch, manifest["dtype"])),
-        "alive": ((chains,), torch.bool),
         "digests": ((len(ARRAYS), chunks, 32), torch.uint8),
     }
     if manifest["keep"] == "moments":
@@ -391,31 +405,40 @@ def _checkpoint(
     for name, (shape, dtype) in expected.items():
         found = (tuple(tensors[name].shape), tensors[name].dtype) if name in tensors else None
         check(f"{name} of shape {shape} and {dtype}", found == (shape, dtype), found)
-    alive = tensors["alive"]
-    check("the chains that are not alive stopped", sorted(stopped) == (~alive).nonzero().flatten().tolist(), sorted(stopped))
+    alive = [index for index in range(chains) if index not in stopped]
     check("finite positions", bool(tensors["position"][alive].isfinite().all()), "others")
     return checkpoint, tensors.pop("digests").numpy()
 
 
+@dataclass(frozen=True)
+class _Counted(Mapping[str, Tensor]):
+    """Arrays in which a chain that stopped has NaN after its last draw that counts."""
+
+    arrays: Mapping[str, Tensor]
+    draws: Mapping[int, int]  # of the chains that stopped, by index
+
+    def __getitem__(self, name: str) -> Tensor:
+        array = self.arrays[name]
+        if name != "step_size":
+            for index, count in self.draws.items():
+                array[index, count:] = torch.nan  # in place: it was read for this call, or is the store's, where nobody else looks
+        return array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.arrays)
+
+    def __len__(self) -> int:
+        return len(self.arrays)
+
+
 def make_samples(arrays: Mapping[str, Tensor], checkpoint: Checkpoint, chains: range, description: str) -> Samples:
     """Put a result together from what was stored."""
-    stopped = checkpoint.stopped or {}
-    energy = arrays["energy"] if stopped else torch.empty(0)
-
-    def status(index: int, chain: int) -> ChainStatus:
-        if index not in stopped:
-            return ChainStatus(chain, checkpoint.step, checkpoint.kept, None)
-        kept = int((~torch.isnan(energy[index])).sum()) if energy.numel() else 0
-        return ChainStatus(chain, stopped[index], kept, "the position became non-finite")
-
-    return Samples(
-        arrays,
-        tuple(status(index, chain) for index, chain in enumerate(chains)),
-        description,
-        checkpoint.seconds,
-        read_moments(checkpoint.tensors),
-        checkpoint.compiled_from,
-    )
+    stopped = {index: Stop(*stop) for index, stop in checkpoint.stopped.items()}
+    whole = checkpoint.step, checkpoint.kept, None
+    status = [ChainStatus(chain, *stopped.get(index, whole)) for index, chain in enumerate(chains)]
+    counted = _Counted(arrays, {index: stop.draws for index, stop in stopped.items()}) if stopped else arrays
+    moments = read_moments(checkpoint.tensors)
+    return Samples(counted, tuple(status), description, checkpoint.seconds, moments, checkpoint.compiled)
 
 
 def open_samples(path: str | Path) -> Samples:

@@ -18,6 +18,23 @@ from langevin.targets.priors import Prior
 __all__ = ["EnergyTarget", "LikelihoodTarget", "energy", "likelihood"]
 
 
+def _per_chain(who: str, argument: str, function: Callable[..., Tensor], in_dims: tuple[int | None, ...], *given: Tensor) -> Tensor:
+    """Run a user's function on every chain; torch's complaints about what it may not contain come back in our words."""
+    run = torch.func.vmap(function, in_dims=in_dims)
+    if torch.compiler.is_compiling():
+        return run(*given)
+    try:
+        return run(*given)
+    except (RuntimeError, ValueError) as error:
+        if not str(error).lstrip().startswith("vmap") and "data pointer" not in str(error):  # the latter: .numpy()
+            raise
+        condition = (
+            "torch operations on tensors only, since it runs on all chains at once: torch.where instead of if, no .item(), float() "
+            "or .numpy(), no random numbers (noise belongs to the sampler)"
+        )
+        raise needs(who, argument, condition, str(error).strip().splitlines()[0]) from error
+
+
 def _differentiate(energies_fn: Callable[[Tensor], Tensor], position: Tensor) -> Evaluation:
     """Return the chains' energies and their gradients; chains are independent, so one backward pass of the sum serves all."""
     if torch.compiler.is_compiling():  # compilers trace torch.func; run eagerly it costs twice as much as autograd
@@ -50,7 +67,7 @@ class EnergyTarget:
         """Return U and its gradient by automatic differentiation."""
 
         def energies(leaf: Tensor) -> Tensor:
-            result = torch.func.vmap(self.energy_fn)(leaf)
+            result = _per_chain("energy", "energy_fn", self.energy_fn, (0,), leaf)
             if result.shape != leaf.shape[:1]:
                 raise needs("energy", "energy_fn", "one number for one position (dim,)", tuple(result.shape[1:]))
             return result
@@ -77,7 +94,8 @@ class LikelihoodTarget:
 
         def energies(leaf: Tensor) -> Tensor:
             row_axis = 0 if batch.per_chain else None
-            logs = torch.func.vmap(self.log_likelihood_fn, in_dims=(0, *(row_axis for _ in columns)))(leaf, *columns)
+            axes = (0, *(row_axis for _ in columns))
+            logs = _per_chain("likelihood", "log_likelihood_fn", self.log_likelihood_fn, axes, leaf, *columns)
             if logs.shape != (len(leaf), rows):
                 raise needs("likelihood", "log_likelihood_fn", f"one number per datum, ({rows},)", tuple(logs.shape[1:]))
             return -batch.scale * logs.sum(-1)

@@ -91,7 +91,7 @@ class Posterior:
             return self._target.evaluate(position, batch)
         try:
             return self._target.evaluate(position, batch)
-        except (IndexError, RuntimeError):
+        except (IndexError, RuntimeError, ValueError):
             x, y = (column.flatten(0, 1) if batch.per_chain else column for column in batch.columns)
             self._check_rows(x, y)  # says what is wrong with the data, if that is it
             raise

@@ -1,0 +1,1 @@
+"""Parts of the chain driver: what is to be run, what has happened, which chains are sound, and Ctrl-C."""

@@ -1,0 +1,138 @@
+"""The checks of what `sample` and `resume` are given: each value fails up front, in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from langevin.chains.plan import Plan
+from langevin.checks import check_integer, check_position, needs
+from langevin.gradients import GradientFn, check_data
+from langevin.kernels import Kernel
+from langevin.noise import UPDATE_NOISES
+from langevin.targets import Posterior, Target
+
+__all__ = ["check_arguments", "check_evaluation", "check_parts", "event_shape"]
+
+_MAX_SEED, _MAX_CHAIN = 2**64, 2**32  # see langevin.noise
+
+
+def check_parts(who: str, kernel: Any, target: Any, data: Any, progress: Any) -> tuple[Tensor, ...]:
+    """Check what `sample` and `resume` share; return the data's columns."""
+    if not isinstance(kernel, Kernel):
+        raise needs(who, "kernel", "a recipe such as sgld(step_size=...)", kernel, TypeError)
+    if isinstance(target, type) or not isinstance(target, Target):
+        raise needs(who, "target", "a target such as targets.energy(...)", target, TypeError)
+    if kernel.num_noises > len(UPDATE_NOISES):
+        raise needs(who, "kernel", f"at most {len(UPDATE_NOISES)} noises per element", kernel.num_noises)
+    if progress is not None and not isinstance(progress, bool):
+        raise needs(who, "progress", "True, False or None", progress, TypeError)
+    if target.needs_data and data is None:
+        raise needs(who, "data", "the columns that the target's likelihood takes", data)
+    if not target.needs_data and data is not None:
+        raise needs(who, "data", "None: this target has no data", type(data).__name__)
+    columns = () if data is None else check_data(data)
+    if isinstance(target, Posterior):
+        target.check_data(columns)
+    return columns
+
+
+def check_arguments(
+    init: Any,
+    num_steps: Any,
+    warmup: Any,
+    thin: Any,
+    columns: Sequence[Tensor],
+    batch_size: Any,
+    seed: Any,
+    first_chain: Any,
+    control_variate: Any,
+    keep: Any,
+    out: Any,
+    compile: Any,
+) -> Tensor:
+    """Check the rest of what `sample` is given; return the starting positions with a chain axis."""
+    if not callable(keep) and keep not in ("positions", "moments"):
+        raise needs("sample", "keep", '"positions", "moments" or a function of one position', keep)
+    if not isinstance(compile, bool) and compile != "auto":
+        raise needs("sample", "compile", 'True, False or "auto"', compile)
+    if out is not None and not isinstance(out, (str, Path)):
+        raise needs("sample", "out", "the path of a new folder", out, TypeError)
+    if isinstance(init, Tensor) and (init.layout != torch.strided or init.is_meta):
+        raise needs("sample", "init", "a dense tensor with values", f"{init.layout} on {init.device}", TypeError)
+    position = check_position("sample", "init", init)
+    if position.ndim > 2:
+        raise needs("sample", "init", "shape (chains, dim) or (dim,)", tuple(position.shape))
+    position = position.detach().reshape(-1, position.shape[-1])
+    check_integer("sample", "num_steps", num_steps, 1)
+    check_integer("sample", "warmup", warmup, 0)
+    check_integer("sample", "thin", thin, 1)
+    if warmup >= num_steps:
+        raise needs("sample", "warmup", f"less than num_steps = {num_steps}", warmup)
+    if thin > num_steps - warmup:
+        raise needs("sample", "thin", f"at most num_steps - warmup = {num_steps - warmup}", thin)
+    check_integer("sample", "seed", seed, 0)
+    if seed >= _MAX_SEED:
+        raise needs("sample", "seed", "an int in [0, 2**64)", seed)
+    check_integer("sample", "first_chain", first_chain, 0)
+    if first_chain + len(position) > _MAX_CHAIN:
+        raise needs("sample", "first_chain", f"at most 2**32 - {len(position)}, for the chains of init", first_chain)
+    if batch_size is not None:
+        if not columns:
+            raise needs("sample", "batch_size", "None when there is no data", batch_size)
+        check_integer("sample", "batch_size", batch_size, 1)
+        if batch_size > len(columns[0]):
+            raise needs("sample", "batch_size", f"at most the {len(columns[0])} rows of the data", batch_size)
+    if control_variate is not None:
+        _check_control_variate(control_variate, position, batch_size)
+    return position
+
+
+def _check_control_variate(mode: Any, position: Tensor, batch_size: Any) -> None:
+    if batch_size is None:
+        raise needs("sample", "control_variate", "data and a batch_size: there is no noise to take away", batch_size)
+    check_position("sample", "control_variate", mode)
+    if mode.shape != position.shape[1:]:
+        raise needs("sample", "control_variate", f"shape ({position.shape[-1]},), that of one position", tuple(mode.shape))
+    if mode.dtype != position.dtype:
+        raise needs("sample", "control_variate", f"the dtype of init, {position.dtype}", mode.dtype, TypeError)
+
+
+def event_shape(plan: Plan, position: Tensor) -> tuple[int, ...]:
+    """Return the shape of what is kept of one position, or fail when `keep` makes no real tensor of it."""
+    condition = "a function of one position (dim,), made of torch operations, that returns a real tensor"
+    try:
+        result = plan.kept(position[None])
+    except Exception as error:
+        raise needs("sample", "keep", condition, f"{type(error).__name__}: {error}") from error
+    if not isinstance(result, Tensor) or result.is_complex():
+        raise needs("sample", "keep", condition, result.dtype if isinstance(result, Tensor) else type(result).__name__, TypeError)
+    return tuple(result.shape[2:])
+
+
+def check_evaluation(gradient_fn: GradientFn, position: Tensor, chains: range, columns: Sequence[Tensor]) -> None:
+    """Try the target once where the chains start: its shapes must be theirs, and its values finite."""
+    try:
+        energy, gradient = gradient_fn(position, 0)
+    except (RuntimeError, TypeError) as error:
+        others = {column.dtype for column in columns if column.is_floating_point()} - {position.dtype}
+        if others and ("dtype" in str(error) or "scalar type" in str(error)):
+            raise needs("sample", "init", f"the dtype of the data, {others.pop()}", position.dtype, TypeError) from error
+        raise
+    if energy.shape != position.shape[:1]:
+        raise needs("sample", "target", f"one energy per chain, shape ({len(position)},)", tuple(energy.shape))
+    if gradient.shape != position.shape:
+        raise needs("sample", "target", f"gradients of shape {tuple(position.shape)}", tuple(gradient.shape))
+    if gradient.dtype != position.dtype:
+        raise needs("sample", "target", f"gradients of the dtype of init, {position.dtype}", gradient.dtype, TypeError)
+    bad = ~(torch.isfinite(energy) & torch.isfinite(gradient).all(-1))
+    if bad.any():
+        index = int(bad.nonzero()[0])
+        value = energy[index].item()
+        shown = f"the gradient {gradient[index].tolist()}" if math.isfinite(value) else f"the energy {value}"
+        raise needs("sample", "init", f"a finite energy and gradient where chain {chains[index]} starts", shown)

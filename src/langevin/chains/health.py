@@ -1,0 +1,66 @@
+"""Which chains are sound: a draw counts when it is finite and the target has a finite energy and gradient there.
+
+The target is evaluated where a step begins, so a position is judged by the step after it, and the last one of a run by one more
+evaluation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+__all__ = ["SIGN_HINT", "find_bad", "ran_off"]
+
+SIGN_HINT = "A log density given as an energy runs off: U = -log p, with a minus sign."
+_FAR, _LOW = 1e8, -1e10  # a chain out there, with an energy down there, is on its way down a hill without a bottom
+
+
+def find_bad(
+    start: int,
+    energies: Tensor,
+    gradient_norms: Tensor,
+    positions: Tensor,
+    failed: Mapping[int, tuple[int, str]],
+    alive: Sequence[int],
+) -> dict[int, tuple[int, str]]:
+    """Return the chains that went bad in a stretch: how many good steps each took in all, and what happened.
+
+    Args:
+        start: the first step of the stretch.
+        energies: (steps, chains), where the steps began.
+        gradient_norms: of the same shape.
+        positions: (steps, chains, dim), where they ended; the last may be missing.
+        failed: chain -> step in which it raised, and what.
+        alive: the chains that were good before.
+    """
+    if not failed and bool(torch.isfinite(energies.sum() + gradient_norms.sum() + positions.sum())):
+        return {}
+    is_place = torch.isfinite(positions).all(-1)
+    is_value = torch.isfinite(energies) & torch.isfinite(gradient_norms)
+    suspects = set((~(is_place.all(0) & is_value.all(0))).nonzero().flatten().tolist()) | set(failed)
+    found = {}
+    for chain in sorted(suspects & set(alive)):
+        # What was evaluated at step t is the position that step t - 1 made.
+        events = [] if chain not in failed else [(failed[chain][0] - 1, 2, failed[chain][1])]
+        if not is_place[:, chain].all():
+            events.append((start + int(is_place[:, chain].int().argmin()), 0, "the position became non-finite"))
+        if not is_value[:, chain].all():
+            row = int(is_value[:, chain].int().argmin())
+            events.append((start + row - 1, 1, _reason(float(energies[row, chain]))))
+        step, _, reason = min(events)
+        found[chain] = (max(0, step), reason)
+    return found
+
+
+def _reason(energy: float) -> str:
+    if math.isfinite(energy):
+        return "the gradient became non-finite"
+    return f"the energy became {energy}" + (": outside the support" if energy == math.inf else "")
+
+
+def ran_off(position: Tensor, energy: Tensor) -> Tensor:
+    """Say which chains, (chains,), are far out at an energy far down."""
+    return (position.abs().amax(-1) > _FAR) & (energy < _LOW)
