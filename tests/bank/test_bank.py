@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import errno
+import hashlib
 import json
 import multiprocessing
 import os
@@ -16,52 +17,12 @@ import warnings
 
 import pytest
 import torch
+from bank_models import PRELUDE, SOURCE, damage, filled, linear, randn, same, seeded, small, whole
 from torch import Tensor, nn
 
-import langevin.bank
 from langevin.bank import CorruptDrawError, SampleBank
 
 pytestmark = pytest.mark.filterwarnings("error")
-
-
-def seeded(make, seed=0):
-    """Build a module with the global generator put back afterwards: conftest checks that the bank never uses it."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return make()
-
-
-def small(seed=0):
-    parts = lambda: (nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 2))  # noqa: E731
-    return nn.Sequential(*seeded(parts, seed))
-
-
-def linear(*shape):
-    return seeded(lambda: nn.Linear(*shape))
-
-
-def randn(*shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
-
-
-def filled(path, count=3, **options):
-    bank = SampleBank(path, **options)
-    models = [small(seed) for seed in range(count)]
-    for seed, model in enumerate(models):
-        bank.add(model, step=seed, loss=seed / 2)
-    return bank, models
-
-
-def same(state, model):
-    expected = model.state_dict()
-    return list(state) == list(expected) and all(
-        torch.equal(state[k], v) and state[k].dtype == v.dtype for k, v in expected.items()
-    )
-
-
-def whole(bank):
-    """(step, content) of every draw; reading checks every file."""
-    return [(draw.step, bank.state_dict(i)["0.weight"].tolist()) for i, draw in enumerate(bank.draws)]
 
 
 class Tied(nn.Module):
@@ -230,14 +191,6 @@ def test_a_writer_that_comes_back_counts_on_from_what_others_wrote(tmp_path):
 
 # ---- kills
 
-# The bank without the rest of the package: children start in half the time.
-PRELUDE = """
-import os, sys, torch, types
-from torch import nn
-sys.modules["langevin"] = types.ModuleType("langevin")
-sys.modules["langevin"].__path__ = [os.path.dirname(sys.argv[1])]
-from langevin import bank
-"""
 CHILD = (
     PRELUDE
     + """
@@ -255,7 +208,7 @@ for k in range(bank.calls, int(sys.argv[4])):
 @pytest.mark.parametrize("cap", [0, 5])
 def test_a_run_killed_at_random_moments_ends_like_an_uninterrupted_one(tmp_path, cap):
     total, rng = 400, random.Random(cap)
-    command = [sys.executable, "-c", CHILD, langevin.bank.__file__, str(tmp_path), str(cap), str(total)]
+    command = [sys.executable, "-c", CHILD, SOURCE, str(tmp_path), str(cap), str(total)]
     kills, calls = 0, []
     for attempt in range(4):
         child = subprocess.Popen(command, stdout=subprocess.PIPE)
@@ -405,19 +358,6 @@ def test_a_full_disk_names_the_file_and_keeps_earlier_draws(tmp_path, monkeypatc
 # ---- damaged and foreign files
 
 
-def damage(path, how):
-    data = bytearray(path.read_bytes())
-    if how == "flip":
-        data[-1] ^= 1
-        path.write_bytes(data)
-    elif how == "cut":
-        path.write_bytes(data[:-7])
-    elif how == "missing":
-        path.unlink()
-    elif how == "foreign":
-        path.write_bytes(pickle.dumps({"a": 1}))
-
-
 @pytest.mark.parametrize("how", ["flip", "cut", "missing", "foreign"])
 def test_a_damaged_draw_is_named_and_can_be_skipped(tmp_path, how):
     bank, models = filled(tmp_path)
@@ -450,7 +390,7 @@ def test_a_pickle_with_the_right_checksum_is_refused_and_not_run(tmp_path, monke
     bank, _ = filled(tmp_path / "bank")
     torch.save(Bomb(), bank.draws[0].path)
     data = bank.draws[0].path.read_bytes()
-    rewrite(bank, 1, sha256=langevin.bank.hashlib.sha256(data).hexdigest(), bytes=len(data))
+    rewrite(bank, 1, sha256=hashlib.sha256(data).hexdigest(), bytes=len(data))
     with pytest.raises(CorruptDrawError, match=r"draw-00000000\.safetensors.*not a safetensors"):
         SampleBank(bank.path).state_dict(0)
     assert not (tmp_path / "exploded").exists()
@@ -603,7 +543,7 @@ def test_a_second_writer_is_refused_while_readers_see_the_draws_so_far(tmp_path)
         reader.add(small())
     code = PRELUDE + "b = bank.SampleBank(sys.argv[2])\nprint(len(b))\n"
     code += "try: b.add(nn.Linear(1, 1))\nexcept RuntimeError as error: print(error)"
-    command = [sys.executable, "-c", code, langevin.bank.__file__, str(tmp_path)]
+    command = [sys.executable, "-c", code, SOURCE, str(tmp_path)]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert lines[0] == "3"
     assert "another writer" in lines[1]
