@@ -51,10 +51,13 @@ def test_an_atomic_write_replaces_the_file_and_a_failed_one_leaves_it(tmp_path, 
 
 
 def test_only_the_temporaries_of_matching_files_are_removed(tmp_path):
-    for name in (".draw-1.tmp", ".other.tmp", "draw-1", "draw-1.tmp"):
+    kept = [".other.1-a.tmp", ".state.1-a.tmp", "draw-1", "draw-1.tmp"]
+    for name in (".draw-1.1-a.tmp", ".draw-2.9-b.tmp", *kept):
         (tmp_path / name).touch()
     remove_temporaries(tmp_path, "draw-*")
-    assert sorted(p.name for p in tmp_path.iterdir()) == [".other.tmp", "draw-1", "draw-1.tmp"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == kept
+    remove_temporaries(tmp_path, "state")
+    assert sorted(p.name for p in tmp_path.iterdir()) == [name for name in kept if "state" not in name]
 
 
 def test_append_refuses_what_could_not_be_read_back_and_writes_nothing(tmp_path):

@@ -170,7 +170,7 @@ def test_the_next_writer_clears_leftovers_and_keeps_a_draw_that_took_the_name_of
     bank.rewind(1)
     bank.add(small(5), step=5)
     dead = tmp_path / "draw-00000002.safetensors"
-    for leftover in (dead, tmp_path / ".draw-00000007.safetensors.tmp"):
+    for leftover in (dead, tmp_path / ".draw-00000007.safetensors.12-ab.tmp"):
         leftover.touch()
     bank.close()
     SampleBank(tmp_path).rewind(2)
@@ -406,8 +406,8 @@ def rewrite(bank, line, **changes):
 @pytest.mark.parametrize(
     ("line", "changes", "match"),
     [
-        (0, {"version": 2}, "line 1: expected langevin-bank version 1, found langevin-bank version 2"),
-        (0, {"format": "zarr"}, "expected langevin-bank version 1, found zarr"),
+        (0, {"version": 1}, "line 1: expected langevin-bank version 2, found langevin-bank version 1"),
+        (0, {"format": "zarr"}, "expected langevin-bank version 2, found zarr"),
         (0, {"kind": "draw"}, "line 1: expected a langevin-bank header"),
         (1, {"kind": "header"}, "line 2: expected a langevin-bank header on line 1 and only there"),
         (1, {"kind": "what"}, "line 2: expected draw, update, drop or calls, found 'what'"),
@@ -525,7 +525,7 @@ def test_update_bn_warns_without_batchnorm_and_refuses_what_it_cannot_read_twice
     for loader, error, match in [
         (iter([randn(4, 3)]), TypeError, r"loader=\.\.\.\) needs .*no iterator, got <list_iterator"),
         ([], ValueError, r"loader=\.\.\.\) needs at least one batch, got \[\]"),
-        ([{"x": randn(4, 3)}], TypeError, r"loader=\.\.\.\) needs tensors as inputs, got <class 'dict'>"),
+        (["x"], TypeError, r"loader=\.\.\.\) needs a tensor, a tuple or dict of tensors.*got <class 'str'>"),
     ]:
         with pytest.raises(error, match=match):
             bank.update_bn(small(), loader)
@@ -588,11 +588,6 @@ def _fork_child(bank, pipe):
 # ---- bad input
 
 
-class Extra(nn.Module):
-    def get_extra_state(self):
-        return {"a": 1}
-
-
 def with_buffer(value):
     model = nn.Module()
     model.register_buffer("odd", value)
@@ -615,7 +610,6 @@ def with_buffer(value):
         (lambda p: SampleBank(p).add(small(), step=0.5), TypeError, "step.*got 0.5"),
         (lambda p: SampleBank(p).add(small(), loss=object()), TypeError, r"add\(loss=\.\.\.\) needs a number"),
         (lambda p: SampleBank(p).add(small(), loss=torch.ones(2)), TypeError, r"add\(loss=\.\.\.\) needs a number"),
-        (lambda p: SampleBank(p).add(Extra()), TypeError, "_extra_state: dict"),
         (lambda p: SampleBank(p).add(nn.LazyLinear(2)), TypeError, "weight: Uninitialized"),
         (lambda p: SampleBank(p).add(nn.Linear(2, 2, device="meta")), TypeError, "plain dense"),
         (lambda p: SampleBank(p).add(with_buffer(torch.eye(2).to_sparse())), TypeError, "odd: Tensor"),
