@@ -431,6 +431,59 @@ def test_a_damaged_line_in_the_middle_of_the_manifest_is_named(tmp_path):
             SampleBank(tmp_path)
 
 
+def broken(data, rng):
+    """Damage bytes in one of many ways."""
+    data, at = bytearray(data), rng.randrange(len(data))
+    how = rng.randrange(6)
+    if how == 0:
+        data[at] ^= 1 << rng.randrange(8)
+    elif how == 1:
+        del data[at:]
+    elif how == 2:
+        del data[at : at + rng.randrange(1, 40)]
+    elif how == 3:
+        data[at:at] = rng.randbytes(rng.randrange(1, 40))
+    elif how == 4:
+        data[at : at + 16] = bytes(16)
+    else:
+        data[at] = rng.choice(b"0123456789")
+    return bytes(data)
+
+
+def outcomes_of(path, truth):
+    """Read a bank that may be damaged: what came of each draw."""
+    try:
+        bank = SampleBank(path)
+    except ValueError as error:
+        return ["bank refused" if "manifest.jsonl" in str(error) else f"unclear: {error}"]
+    outcomes = []
+    for i in range(len(bank)):
+        try:
+            state = bank.state_dict(i)
+            right = any(state.keys() == t.keys() and all(torch.equal(state[name], t[name]) for name in t) for t in truth)
+            outcomes.append("right" if right else f"wrong: {bank.draws[i]}")
+        except CorruptDrawError as error:
+            outcomes.append("draw refused" if str(path / "draw-") in str(error) else f"unclear: {error}")
+    return outcomes
+
+
+def test_seven_hundred_damaged_banks_give_no_wrong_draw(tmp_path):
+    bank, _ = filled(tmp_path)
+    bank.update_bn(small(), [randn(8, 3)])
+    bank.close()
+    truth = [bank.state_dict(i) for i in range(3)]
+    names = ["manifest.jsonl", *(draw.path.name for draw in bank.draws)]
+    rng, outcomes = random.Random(0), []
+    for case in range(700):
+        path = tmp_path / names[rng.randrange(1, 4) if case % 2 else 0]
+        data = path.read_bytes()
+        path.write_bytes(broken(data, rng))
+        outcomes += outcomes_of(tmp_path, truth)
+        path.write_bytes(data)
+    assert set(outcomes) == {"right", "draw refused", "bank refused"}
+    assert min(map(outcomes.count, set(outcomes))) > 100
+
+
 def test_another_model_is_refused_when_adding_and_when_loading(tmp_path):
     bank, _ = filled(tmp_path)
     other = nn.Sequential(linear(3, 5), nn.BatchNorm1d(5), nn.Dropout(0.5), linear(5, 2))
@@ -539,7 +592,7 @@ def test_a_second_writer_is_refused_while_readers_see_the_draws_so_far(tmp_path)
     writer, _ = filled(tmp_path)
     reader = SampleBank(tmp_path)
     assert len(whole(reader)) == 3
-    with pytest.raises(RuntimeError, match="another writer holds the lock"):
+    with pytest.raises(RuntimeError, match=f"{tmp_path}: another writer holds the lock"):
         reader.add(small())
     code = PRELUDE + "b = bank.SampleBank(sys.argv[2])\nprint(len(b))\n"
     code += "try: b.add(nn.Linear(1, 1))\nexcept RuntimeError as error: print(error)"

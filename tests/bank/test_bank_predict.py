@@ -103,6 +103,16 @@ def test_a_loader_that_shuffles_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"predict\(x=\.\.\.\) needs the same batches in the same order each time .*shuffle"):
         bank.predict(small(), shuffled)
 
+    class Swaps(Again):
+        """The same rows and labels, two rows of the last batch swapped the second time."""
+
+        def __iter__(self):
+            yield from self.batches
+            self.batches = [*self.batches[:-1], self.batches[-1].flip(0)]
+
+    with pytest.raises(ValueError, match="needs the same batches in the same order"):
+        bank.predict(small(), Swaps(A.split(4)))
+
     class Shrinks(Again):
         def __iter__(self):
             yield from self.batches

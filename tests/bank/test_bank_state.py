@@ -1,6 +1,9 @@
 """What of a module is stored: names without wrappers, extra state, finite parameters; and in which files."""
 
+import hashlib
 import json
+import os
+import sys
 
 import pytest
 import safetensors.torch
@@ -8,6 +11,7 @@ import torch
 from bank_models import linear, randn, seeded, small
 from torch import nn
 
+import langevin.bank.files
 from langevin.bank import SampleBank
 
 # ---- non-finite draws
@@ -39,6 +43,16 @@ def test_buffers_may_be_infinite_and_integer_or_tiny_float_parameters_are_fine(t
     model.tiny = nn.Parameter(torch.full((3,), float("nan")).to(torch.float8_e4m3fn), requires_grad=False)
     with pytest.raises(ValueError, match=r"needs finite parameters \(tiny is not\), got nan"):
         bank.add(model)
+
+
+def test_a_parameter_is_found_under_a_wrapper_and_under_the_name_of_a_buffer_that_shares_its_memory(tmp_path):
+    wrapped, shared = nn.DataParallel(linear(3, 2)), nn.Sequential(nn.Module(), linear(3, 2))
+    shared[0].register_buffer("view", shared[1].weight.data)
+    for model, name in ((wrapped, "weight"), (shared, "0.view")):
+        with torch.no_grad():
+            next(model.parameters())[0, 0] = float("nan")
+        with pytest.raises(ValueError, match=rf"needs finite parameters \({name} is not\)"):
+            SampleBank(tmp_path / name).add(model)
 
 
 # ---- wrappers
@@ -168,8 +182,6 @@ def test_tensors_of_every_kind_are_read_by_safetensors_itself(tmp_path):
 
 
 def test_a_big_transposed_tensor_is_written_in_pieces_and_comes_back(tmp_path, monkeypatch):
-    import langevin.bank.files
-
     monkeypatch.setattr(langevin.bank.files, "PIECE", 64)
     model = nn.Module()
     model.register_buffer("transposed", randn(17, 9, 3).permute(2, 1, 0))
@@ -182,8 +194,6 @@ def test_a_big_transposed_tensor_is_written_in_pieces_and_comes_back(tmp_path, m
 
 
 def test_a_draws_header_is_checked_against_the_manifest_before_memory_is_taken(tmp_path):
-    import hashlib
-
     bank = SampleBank(tmp_path)
     bank.add(linear(2, 2))
     bank.close()
@@ -211,9 +221,21 @@ def test_a_draws_header_is_checked_against_the_manifest_before_memory_is_taken(t
             SampleBank(forgery).state_dict(0)
 
 
-def test_every_write_has_a_temporary_name_of_its_own(tmp_path, monkeypatch):
-    import os
+def test_a_name_that_safetensors_keeps_for_itself_is_refused(tmp_path):
+    model = nn.Module()
+    model.register_buffer("__metadata__", torch.ones(1))
+    with pytest.raises(TypeError, match="has __metadata__"):
+        SampleBank(tmp_path).add(model)
 
+
+def test_a_machine_of_the_other_byte_order_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "byteorder", "big")
+    with pytest.raises(NotImplementedError, match="little-endian"):
+        SampleBank(tmp_path).add(linear(1, 1))
+    assert not list(tmp_path.glob("*draw*"))
+
+
+def test_every_write_has_a_temporary_name_of_its_own(tmp_path, monkeypatch):
     bank, seen, real = SampleBank(tmp_path), [], os.replace
     monkeypatch.setattr(os, "replace", lambda a, b: (seen.append(str(a)), real(a, b)))
     bank.add(small())

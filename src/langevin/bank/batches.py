@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from langevin.bank.files import bytes_of
+from langevin.bank.files import bytes_of, pieces
 from langevin.checks import needs
 
 __all__ = ["average", "check_loader", "estimate_norms", "norms_of"]
@@ -158,7 +158,8 @@ def _checksum(inputs: Any) -> int:
     mark = 0
     for tensor in _tensors(inputs):
         if tensor.layout == torch.strided:
-            mark = zlib.crc32(bytes_of(tensor.detach().cpu().contiguous()), mark)
+            for piece in pieces(tensor.detach()):
+                mark = zlib.crc32(bytes_of(piece), mark)
     return mark
 
 
@@ -170,5 +171,5 @@ def _check_rows(output: Tensor, rows: list[int], like: torch.Size) -> None:
 
 
 def _with_room(total: Tensor, rows: int) -> Tensor:
-    """Make room for so many rows, and as many again. (A list of small tensors would scatter itself over the memory.)"""
+    """Make room for so many rows, and as many again; a list of small tensors would scatter itself over the memory."""
     return total if len(total) >= rows else torch.cat([total, total.new_empty(2 * rows - len(total), *total.shape[1:])])

@@ -20,7 +20,7 @@ from langevin.bank.contents import JSON, Draw, compare
 from langevin.checks import needs
 from langevin.journal import write_atomic
 
-__all__ = ["CODES", "CorruptDrawError", "bytes_of", "read_draw", "write_draw"]
+__all__ = ["CODES", "CorruptDrawError", "bytes_of", "pieces", "read_draw", "write_draw"]
 
 PIECE = 2**20  # bytes that are copied, checked and written at a time
 CODES = {
@@ -29,7 +29,9 @@ CODES = {
     torch.float16: "F16",
     torch.bfloat16: "BF16",
     torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e4m3fnuz: "F8_E4M3FNUZ",
     torch.float8_e5m2: "F8_E5M2",
+    torch.float8_e5m2fnuz: "F8_E5M2FNUZ",
     torch.complex64: "C64",
     torch.int64: "I64",
     torch.int32: "I32",
@@ -64,6 +66,7 @@ def write_draw(path: Path, state: Mapping[str, Any], finite: Collection[str] = (
         place = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg())
         if stored.setdefault(place, name) != name:
             aliases[name] = stored[place]
+    finite = {aliases.get(name, name) for name in finite}
     ordered = sorted(stored.values(), key=lambda name: -tensors[name].dtype.itemsize)
     header: dict[str, Any] = {"__metadata__": {"format": "pt", **({"extra_state": json.dumps(extra)} if extra else {})}}
     end = 0
@@ -77,7 +80,7 @@ def write_draw(path: Path, state: Mapping[str, Any], finite: Collection[str] = (
     def parts() -> Iterator[bytes | memoryview]:
         yield len(head).to_bytes(8, "little") + head
         for name in ordered:
-            for piece in _pieces(tensors[name]):
+            for piece in pieces(tensors[name]):
                 if name in finite:
                     _check_finite(name, piece)
                 yield memoryview(bytes_of(piece))
@@ -102,13 +105,13 @@ def read_draw(draw: Draw, expected: Mapping[str, Any]) -> dict[str, Any]:
                 raise CorruptDrawError(f"{draw.path}: draw {draw.index} is damaged or foreign: {sizes}")
             file.seek(0)
             state = _load(file, size, draw, expected)
+            return {name: state[draw.aliases.get(name, name)] for name in expected}
     except OSError as error:
         raise CorruptDrawError(f"{draw.path}: draw {draw.index} cannot be read: {error.strerror}") from error
     except CorruptDrawError:
         raise
     except Exception as error:
         raise CorruptDrawError(f"{draw.path}: draw {draw.index} is not a safetensors draw: {error}") from error
-    return {name: state[draw.aliases.get(name, name)] for name in expected}
 
 
 def _load(file: BinaryIO, size: int, draw: Draw, expected: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,7 +140,7 @@ def _load(file: BinaryIO, size: int, draw: Draw, expected: Mapping[str, Any]) ->
     return state
 
 
-def _pieces(tensor: Tensor) -> Iterator[Tensor]:
+def pieces(tensor: Tensor) -> Iterator[Tensor]:
     """Cut a tensor, in the order of its elements, into contiguous ones on the CPU of at most PIECE bytes."""
     if tensor.nbytes <= PIECE:
         yield tensor.cpu().resolve_conj().resolve_neg().contiguous()
@@ -145,7 +148,7 @@ def _pieces(tensor: Tensor) -> Iterator[Tensor]:
     whole = tensor.view(-1) if tensor.is_contiguous() else tensor
     rows = PIECE * len(whole) // whole.nbytes
     for part in whole.split(rows) if rows else whole.unbind():
-        yield from _pieces(part)
+        yield from pieces(part)
 
 
 def bytes_of(tensor: Tensor) -> Any:

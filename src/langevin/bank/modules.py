@@ -61,7 +61,7 @@ def private_copy(model: nn.Module) -> nn.Module:
         if inner := _inner(module):
             memo[id(module)] = copy.deepcopy(getattr(module, inner), memo)
         elif isinstance(module, nn.SyncBatchNorm):
-            memo[id(module.process_group)] = None
+            memo[id(module.process_group)] = module.process_group  # cannot be copied
             copy.deepcopy(module, memo).__class__ = _LocalNorm  # type: ignore[assignment]
     private: nn.Module = copy.deepcopy(model, memo)
     private.zero_grad(set_to_none=True)
