@@ -30,15 +30,15 @@ def check_loader(who: str, argument: str, loader: Any) -> None:
         raise needs(who, argument, "to be read once per draw, no iterator", loader, TypeError)
 
 
-def norms_of(model: nn.Module) -> list[_BatchNorm]:
-    """Return the layers with BatchNorm statistics."""
-    return [m for m in model.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
+def norms_of(model: nn.Module) -> dict[str, _BatchNorm]:
+    """Return the layers with BatchNorm statistics, by name."""
+    return {name: m for name, m in model.named_modules() if isinstance(m, _BatchNorm) and m.running_mean is not None}
 
 
 def estimate_norms(module: nn.Module, loader: Iterable[Any]) -> None:
     """Reset the BatchNorm statistics of a module in eval mode and average them over the loader's batches."""
-    batches = 0
-    for norm in norms_of(module):
+    norms, batches = norms_of(module), 0
+    for norm in norms.values():
         norm.reset_running_stats()
         norm.momentum = None  # cumulative average
         norm.train()
@@ -48,9 +48,10 @@ def estimate_norms(module: nn.Module, loader: Iterable[Any]) -> None:
         batches += 1
     if not batches:
         raise needs(*_UPDATE, "at least one batch", loader)
-    for name, value in module.named_buffers():
-        if name.rpartition(".")[2] in ("running_mean", "running_var") and not value.isfinite().all():
-            raise needs(*_UPDATE, f"inputs with finite statistics ({name} is not)", value[~value.isfinite()][0].item())
+    for name, norm in norms.items():
+        for value in (norm.running_mean, norm.running_var):
+            if value is not None and not value.isfinite().all():
+                raise needs(*_UPDATE, f"inputs with finite statistics ({name} has none)", value[~value.isfinite()][0].item())
 
 
 def average(
@@ -82,7 +83,7 @@ def average(
         if not seen:
             raise needs(*_PREDICT, "at least one batch", x)
         if number != len(seen):
-            raise needs(*_PREDICT, "the same batches in the same order each time it is read (shuffle=False)", x)
+            raise needs(*_PREDICT, "the same batches in the same order each time it is read (shuffle=False)", type(x))
         count += 1
     if not count:
         return None

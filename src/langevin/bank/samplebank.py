@@ -249,7 +249,7 @@ class SampleBank:
         check_loader("SampleBank.predict", "x", x)
         result = average(self.models(model, on_error=on_error), x, transform, batch_size)
         if result is None:
-            raise ValueError(f"SampleBank.predict needs at least one readable draw, {self.path} had none when it was opened")
+            raise ValueError(f"SampleBank.predict needs at least one readable draw, {self.path} had none when opened")
         return result
 
     # ---- inside
