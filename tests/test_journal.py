@@ -3,9 +3,14 @@
 import errno
 import os
 import pickle
+import subprocess
+import sys
+import threading
+from pathlib import Path
 
 import pytest
 
+import langevin.journal
 from langevin.journal import Journal, remove_temporaries, write_atomic
 
 
@@ -50,11 +55,92 @@ def test_an_atomic_write_replaces_the_file_and_a_failed_one_leaves_it(tmp_path, 
         assert list(tmp_path.iterdir()) == [path]
 
 
+def test_writers_of_one_file_do_not_disturb_each_other(tmp_path):
+    path, errors = tmp_path / "file", []
+
+    def write(letter):
+        try:
+            for _ in range(30):
+                write_atomic(path, letter * 50_000)
+                content = path.read_bytes()
+                if len(content) != 50_000 or len(set(content)) != 1:
+                    errors.append(content[:20])
+        except OSError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=write, args=(letter,)) for letter in (b"a", b"b", b"c")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_is_written_in_parts_and_left_alone_when_they_fail(tmp_path):
+    path = tmp_path / "file"
+    write_atomic(path, iter([b"one", memoryview(b" two"), b"", b" three"]))
+    assert path.read_bytes() == b"one two three"
+
+    def fails():
+        yield b"half"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_atomic(path, fails())
+    assert path.read_bytes() == b"one two three"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_threads_append_one_after_the_other(tmp_path):
+    journal = begun(tmp_path)
+
+    def append(number):
+        for k in range(20):
+            with journal.writing():
+                journal.append({"kind": f"{number} {k}"}, {"kind": "more"})
+
+    threads = [threading.Thread(target=append, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    seen = opened(tmp_path).state.seen
+    assert journal.state.seen == seen
+    assert len(seen) == 161
+    assert seen[2::2] == ["more"] * 80
+
+
+SOURCE = Path(langevin.journal.__file__).parent
+WITHOUT_POSIX = """
+import os, pathlib, sys, torch
+sys.modules.pop("filelock", None)
+for name in ("register_at_fork", "O_DIRECTORY", "fork"):
+    delattr(os, name)
+sys.modules["fcntl"] = None  # cannot be imported
+path = pathlib.Path(sys.argv[1])
+sys.modules["langevin"] = type(sys)("langevin")
+sys.modules["langevin"].__path__ = [sys.argv[2]]
+import langevin.bank
+from langevin.journal import Journal, write_atomic
+write_atomic(path / "file", b"content")
+assert (path / "file").read_bytes() == b"content"
+assert len(langevin.bank.SampleBank(path)) == 0
+"""
+
+
+def test_importing_reading_and_writing_files_needs_nothing_of_posix(tmp_path):
+    subprocess.run([sys.executable, "-c", WITHOUT_POSIX, str(tmp_path), str(SOURCE)], check=True, timeout=120)
+
+
 def test_only_the_temporaries_of_matching_files_are_removed(tmp_path):
-    for name in (".draw-1.tmp", ".other.tmp", "draw-1", "draw-1.tmp"):
+    kept = [".other.1-a.tmp", ".state.1-a.tmp", "draw-1", "draw-1.tmp"]
+    for name in (".draw-1.1-a.tmp", ".draw-2.9-b.tmp", *kept):
         (tmp_path / name).touch()
     remove_temporaries(tmp_path, "draw-*")
-    assert sorted(p.name for p in tmp_path.iterdir()) == [".other.tmp", "draw-1", "draw-1.tmp"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == kept
+    remove_temporaries(tmp_path, "state")
+    assert sorted(p.name for p in tmp_path.iterdir()) == [name for name in kept if "state" not in name]
 
 
 def test_append_refuses_what_could_not_be_read_back_and_writes_nothing(tmp_path):

@@ -3,15 +3,18 @@
 A journal is a file of JSON objects, one per line, each with a `kind`, only ever appended to. Line 1 is the header: format,
 version, and what else the store wants there. A last line without its newline was cut short by a kill or a full disk: readers
 ignore it, the next append overwrites it. Readers need no lock and change nothing; the one writer holds the file `lock` of the
-same folder (flock, so writing needs POSIX), which the system takes back when the process dies.
+same folder (`filelock`: a lock of the operating system, which takes it back when the process dies). The threads of that writer
+take turns by the journal's `mutex`.
 
 A store writes its files first (`write_atomic`) and appends the line that names them after that.
 """
 
 import json
 import os
+import secrets
+import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -21,16 +24,22 @@ __all__ = ["Journal", "State", "remove_temporaries", "write_atomic"]
 S = TypeVar("S", bound="State")
 
 
-def write_atomic(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes | Iterable[bytes | memoryview]) -> None:
     """Make `data` the content of the file; after a kill or an error it is there whole, or the file is as it was.
+
+    Writers of the same file do not disturb each other: each writes under a name of its own, the last one to finish wins.
+
+    Args:
+        path: The file.
+        data: Its content, whole or in parts; an error raised by the parts leaves the file as it was.
 
     Raises:
         OSError: it could not be written; the message names `path`.
     """
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     with _named(path):
         try:
-            _write(temporary, data, 0)
+            _write(temporary, (data,) if isinstance(data, bytes) else data, 0)
             os.replace(temporary, path)
         except BaseException:
             with suppress(OSError):
@@ -41,7 +50,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 def remove_temporaries(folder: Path, pattern: str) -> None:
     """Remove what kills have left of `write_atomic` to files whose names match the pattern; only for the lock's holder."""
-    for temporary in folder.glob(f".{pattern}.tmp"):
+    for temporary in folder.glob(f".{pattern}.*.tmp"):
         temporary.unlink(missing_ok=True)
 
 
@@ -55,7 +64,8 @@ class State(Protocol):
 class Journal(Generic[S]):
     """An append-only file of JSON lines with one writer and any number of readers.
 
-    A copy in another process, forked or pickled, does not have the lock.
+    Its threads may share one object: they write one after the other. A copy in another process, forked or pickled, does not have
+    the lock.
 
     Args:
         path: The file; it need not exist. The lock is the file `lock` beside it.
@@ -66,6 +76,7 @@ class Journal(Generic[S]):
     Attributes:
         state: A new state to which the lines so far were applied.
         in_step: The lock is held and the state agrees with the file: there was no error in the last `writing`.
+        mutex: Held by the thread that locks, unlocks or writes; hold it to do more than one of these without another in between.
 
     Example:
         >>> import tempfile
@@ -85,45 +96,51 @@ class Journal(Generic[S]):
     def __init__(self, path: Path, format: str, version: int, new_state: Callable[[], S]) -> None:
         """Read the file, if there is one; a ValueError names the path and the line that is damaged or of another format."""
         self._fd: int | None = None  # of the lock file, while this object holds the lock
+        self.mutex = threading.RLock()
         self.path, self.format, self.version, self._new_state = path, format, version, new_state
         self.in_step = False
         self._read()
+        _JOURNALS.add(self)
 
     def lock(self) -> bool:
         """Take the lock unless this object has it; returns whether it was taken now. RuntimeError if another writer has it."""
-        import fcntl
+        from filelock import lock_descriptor
 
-        if self._fd is not None:
-            return False
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(self.path.with_name("lock"), os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._read()  # others may have written since
-        except BaseException as error:
-            os.close(fd)
-            if isinstance(error, BlockingIOError):
-                raise RuntimeError(f"{self.path.parent}: another writer holds the lock") from error
-            raise
-        self._fd, self.in_step = fd, False
-        _LOCKED.add(self)
-        return True
+        with self.mutex:
+            if self._fd is not None:
+                return False
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            place = self.path.with_name("lock")
+            fd = os.open(place, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                with _named(place):
+                    taken = lock_descriptor(fd, blocking=False)
+                if not taken:
+                    raise RuntimeError(f"{self.path.parent}: another writer holds the lock")
+                self._read()  # others may have written since
+            except BaseException:
+                os.close(fd)
+                raise
+            self._fd, self.in_step = fd, False
+            return True
 
     def unlock(self) -> None:
         """Give the lock back, if this object has it."""
-        fd, self._fd, self.in_step = self._fd, None, False
-        if fd is not None:
-            os.close(fd)
+        with self.mutex:
+            fd, self._fd, self.in_step = self._fd, None, False
+            if fd is not None:
+                os.close(fd)  # never an explicit unlock: in a forked child that would take the lock from the parent
 
     @contextmanager
     def writing(self) -> Iterator[bool]:
         """Take the lock, and keep it, to append; gives True where leftovers are possible: just locked, or the last time failed."""
-        self.lock()
-        unsure, self.in_step = not self.in_step, False
-        if unsure:
-            self._read(self._end)  # without what a failed append left behind
-        yield unsure
-        self.in_step = True
+        with self.mutex:
+            self.lock()
+            unsure, self.in_step = not self.in_step, False
+            if unsure:
+                self._read(self._end)  # without what a failed append left behind
+            yield unsure
+            self.in_step = True
 
     def begin(self, **fields: Any) -> None:
         """Append the header, with the store's own fields."""
@@ -137,7 +154,7 @@ class Journal(Generic[S]):
         parsed = [self._parse(line, self._end == number == 0) for number, line in enumerate(lines)]
         data = b"".join(lines)
         with _named(self.path):
-            _write(self.path, data, self._end)
+            _write(self.path, (data,), self._end)
             if not self._end:  # a new file
                 _sync_folder(self.path.parent)
         self._end += len(data)
@@ -165,27 +182,34 @@ class Journal(Generic[S]):
         return entry
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_fd": None, "in_step": False}
+        return {name: value for name, value in self.__dict__.items() if name != "mutex"} | {"_fd": None, "in_step": False}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, mutex=threading.RLock())
+        _JOURNALS.add(self)
 
     def __del__(self) -> None:
         if getattr(self, "_fd", None) is not None:
             self.unlock()
 
 
-def _write(path: Path, data: bytes, start: int) -> None:
-    """Put `data` after the file's first `start` bytes, in place of whatever is there, and wait for the disk."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+def _write(path: Path, parts: Iterable[bytes | memoryview], start: int) -> None:
+    """Put the parts after the file's first `start` bytes, in place of whatever is there, and wait for the disk."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644)
     try:
         os.ftruncate(fd, start)
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(fd, rest) :]
+        for part in parts:
+            rest = memoryview(part)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
         os.fsync(fd)
     finally:
         os.close(fd)
 
 
 def _sync_folder(path: Path) -> None:
+    if not hasattr(os, "O_DIRECTORY"):  # Windows opens no folders
+        return
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -201,14 +225,16 @@ def _named(path: Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-# A forked child (a DataLoader worker) must neither write as its parent nor keep the lock when the parent dies.
-_LOCKED: weakref.WeakSet[Journal[Any]] = weakref.WeakSet()
+# A forked child (a DataLoader worker) must neither write as its parent, nor keep the lock when the parent dies, nor wait for a
+# thread that it does not have.
+_JOURNALS: weakref.WeakSet[Journal[Any]] = weakref.WeakSet()
 
 
-def _unlock_all() -> None:
-    for journal in list(_LOCKED):
+def _start_anew() -> None:
+    for journal in list(_JOURNALS):
+        journal.mutex = threading.RLock()
         journal.unlock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_unlock_all)
+    os.register_at_fork(after_in_child=_start_anew)
