@@ -150,7 +150,7 @@ AUTO = {
     "sgld": lv.sgld,
     "psgld": functools.partial(
         lv.psgld, beta=0.999
-    ),  # with beta .99 V follows the gradient: `preconditioners.RMS` says how far off
+    ),  # with .99 V follows the gradient: `preconditioners.RMS` says how far off
     "sghmc": lv.sghmc,
     "sgrld": functools.partial(lv.sgrld, metric=lambda theta: IDENTITY),
     "msgld": lv.msgld,

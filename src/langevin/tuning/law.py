@@ -105,8 +105,8 @@ class Law(NamedTuple):
 
     @classmethod
     def of(cls, kernel: Kernel, step_size: float, direction: Tensor, squares: Tensor) -> Law:
-        """Feed unit vectors to `kernel.update`: while scales still adapt for where they settle, then with scales that stand still."""
-        # Step 1, not 0: what is different at the first step only is no part of the law. An annealed bias factor counts as it starts.
+        """Feed unit vectors to `kernel.update`: with scales that adapt, for where they settle; then with scales that stand still."""
+        # Step 1: what differs at step 0 alone is no part of the law. A bias factor that is a schedule counts as it starts.
         clock = dataclasses.replace(kernel, step_size=step_size).clock(1)
 
         def update(position: Tensor, gradient: Tensor, noises: list[Tensor], memory: Memory, clock: Clock) -> tuple[Tensor, Memory]:
