@@ -257,7 +257,8 @@ def _drive(
         warnings.warn(f"sample() was interrupted at step {done}: {kept} draws are returned", stacklevel=3)
     else:
         store.save(now())
-    samples = make_samples(store.read(kept), now(), plan.chains, kernel.description + note)
+    what = plan.keep if isinstance(plan.keep, str) else "function"
+    samples = make_samples(store.read(kept), now(), plan.chains, kernel.description + note, what)
     for bad in [entry for entry in samples.status if not entry.is_healthy]:
         warnings.warn(f"{bad}. A smaller step_size may help.", stacklevel=3)
     return samples

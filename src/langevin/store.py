@@ -80,6 +80,7 @@ class Samples:
         seconds: wall time of the run.
         moments: running moments, with ``keep="moments"``.
         compiled_from: the step from which on the run was compiled; None for never.
+        kept: what `draws` are: "positions", "function" (what `keep` made of them) or "moments" (there are none).
     """
 
     arrays: Mapping[str, Tensor]
@@ -88,6 +89,7 @@ class Samples:
     seconds: float
     moments: Moments | None = None
     compiled_from: int | None = None
+    kept: str = "positions"
 
     @property
     def draws(self) -> Tensor:
@@ -323,7 +325,7 @@ def read_manifest(path: str | Path) -> dict[str, Any]:
     return manifest
 
 
-def make_samples(arrays: Mapping[str, Tensor], checkpoint: Checkpoint, chains: range, description: str) -> Samples:
+def make_samples(arrays: Mapping[str, Tensor], checkpoint: Checkpoint, chains: range, description: str, kept: str) -> Samples:
     """Put a result together from what was stored."""
     stopped = checkpoint.stopped or {}
     energy = arrays["energy"] if stopped else torch.empty(0)
@@ -341,6 +343,7 @@ def make_samples(arrays: Mapping[str, Tensor], checkpoint: Checkpoint, chains: r
         checkpoint.seconds,
         read_moments(checkpoint.tensors),
         checkpoint.compiled_from,
+        kept,
     )
 
 
@@ -357,4 +360,4 @@ def open_samples(path: str | Path) -> Samples:
     store = DiskStore(path, manifest, "r")
     checkpoint = store.load()
     chains = range(manifest["first_chain"], manifest["first_chain"] + manifest["num_chains"])
-    return make_samples(store.read(checkpoint.kept), checkpoint, chains, manifest["description"])
+    return make_samples(store.read(checkpoint.kept), checkpoint, chains, manifest["description"], manifest["keep"])
