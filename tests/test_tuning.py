@@ -148,9 +148,7 @@ def test_the_worst_chain_counts():
 IDENTITY = torch.eye(2, dtype=torch.float64)
 AUTO = {
     "sgld": lv.sgld,
-    "psgld": functools.partial(
-        lv.psgld, beta=0.999
-    ),  # with .99 V follows the gradient: `preconditioners.RMS` says how far off
+    "psgld": functools.partial(lv.psgld, beta=0.999),  # with .99 V follows the gradient: `preconditioners.RMS` says how far off
     "sghmc": lv.sghmc,
     "sgrld": functools.partial(lv.sgrld, metric=lambda theta: IDENTITY),
     "msgld": lv.msgld,

@@ -193,6 +193,8 @@ def pair(
     check_number("pair", "temperature", temperature, "> 0", lambda v: v > 0)
     if target is not None:
         check_target("pair", target, data)
+        if samples.kept != "positions":
+            raise needs("pair", "target", "None where draws are what a function `keep` made of positions", type(target).__name__)
         if samples.draws.shape[-1] != 2 or (first, second) != (0, 1):
             raise needs("pair", "target", "draws of two elements, in their order", (tuple(samples.draws.shape), (first, second)))
     (panel,) = make_panels("pair", [first], None if axes is None else [axes], size=(4.6, 4.4))

@@ -105,7 +105,7 @@ class Law(NamedTuple):
 
     @classmethod
     def of(cls, kernel: Kernel, step_size: float, direction: Tensor, squares: Tensor) -> Law:
-        """Feed unit vectors to `kernel.update`: with scales that adapt, for where they settle; then with scales that stand still."""
+        """Feed unit vectors to `kernel.update`: adapting, for where scales settle; then with scales that stand still."""
         # Step 1: what differs at step 0 alone is no part of the law. A bias factor that is a schedule counts as it starts.
         clock = dataclasses.replace(kernel, step_size=step_size).clock(1)
 
