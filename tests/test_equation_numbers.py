@@ -68,7 +68,7 @@ def cases():
             yield pytest.param(path, id=name_of(path), marks=marks)
 
 
-@pytest.mark.parametrize("path", cases())
+@pytest.mark.parametrize("path", list(cases()))
 def test_every_number_is_that_of_the_paper(path):
     assert wrong_numbers(path.read_text()) == []
 
