@@ -150,7 +150,7 @@ AUTO = {
     "sgld": lv.sgld,
     "psgld": functools.partial(lv.psgld, beta=0.999),  # with .99 V follows the gradient: `preconditioners.RMS` says how far off
     "sghmc": lv.sghmc,
-    "sgrld": functools.partial(lv.sgrld, metric=lambda theta: IDENTITY),
+    "sgrld": functools.partial(lv.sgrld, metric=lambda theta: IDENTITY, correction=False),
     "msgld": lv.msgld,
     "msgld invariant": functools.partial(lv.msgld, invariant=True),
     "asgld": lv.asgld,
@@ -323,6 +323,7 @@ GOOD = lv.targets.gaussian(COVARIANCE)
         (lambda: find(lv.sgld(1.0), HOLE, start=torch.tensor([[1.0], [-1.0]])), ValueError, "non-finite.*chain 1 starts"),
         (lambda: find(lv.sgld(1.0), GOOD, share=0.0), ValueError, "share=...\\) needs 0 < share < 1, got 0.0"),
         (lambda: find(lv.sgld(1.0), GOOD, share="much"), TypeError, "share"),
+        (lambda: find(lv.sgld(1.0), GOOD, seed=2**64), ValueError, r"find_step_size\(seed=...\) needs an int in \[0, 2\*\*64\)"),
         (lambda: find(lv.sgld(1.0, temperature=0.0), GOOD), ValueError, "temperature > 0"),
         (lambda: find(lv.sgld(1.0), GOOD, start=torch.ones(3, 2)), ValueError, "shape \\(2, dim\\)"),
         (lambda: find(lv.recipe(1.0, diffusion=lambda xi: torch.eye(2)), GOOD), TypeError, "give step_size as a number"),
@@ -332,7 +333,7 @@ GOOD = lv.targets.gaussian(COVARIANCE)
             "too much for any step size",
         ),
     ],
-    ids=["linear", "concave", "non-finite", "share-0", "share-text", "cold", "rows", "recipe", "noise"],
+    ids=["linear", "concave", "non-finite", "share-0", "share-text", "seed", "cold", "rows", "recipe", "noise"],
 )
 def test_errors_say_what_to_do(call, error, message):
     with pytest.raises(error, match=message):

@@ -73,7 +73,17 @@ ARRAYS = {
     "centre": (
         lambda: dg.configurational_temperature(DRAWS, DRAWS, centre=torch.zeros(3)),
         ValueError,
-        "(centre=...) needs a tensor of shape (2,), got (3,)",
+        "(centre=...) needs shape (2,), got (3,)",
+    ),
+    "no centre": (
+        lambda: dg.configurational_temperature(DRAWS, DRAWS, centre=torch.tensor([0.0, math.nan])),
+        ValueError,
+        "configurational_temperature(centre=...) needs finite values, got [0.0, nan]",
+    ),
+    "mean of words": (
+        lambda: dg.moment_errors(DRAWS, "zero", torch.eye(2)),
+        TypeError,
+        "moment_errors(mean=...) needs numbers of shape (2,), got 'zero'",
     ),
     "one draw without centre": (
         lambda: dg.configurational_temperature(DRAWS[:1, :1], DRAWS[:1, :1]),
@@ -107,7 +117,11 @@ ARRAYS = {
         ValueError,
         "(num_directions=...) needs an int >= 1, got 0",
     ),
-    "seed": (lambda: dg.sliced_wasserstein(DRAWS, DRAWS, seed=-1), ValueError, "seed=...) needs an int in [0, 2**64), got -1"),
+    "seed": (
+        lambda: dg.sliced_wasserstein(DRAWS, DRAWS, seed=-1),
+        ValueError,
+        "sliced_wasserstein(seed=...) needs an int in [0, 2**64), got -1",
+    ),
     "no mixture": (
         lambda: dg.mode_shares(DRAWS, GAUSSIAN),
         TypeError,
@@ -163,12 +177,12 @@ SAMPLES = {
     "a target of three elements": (
         lambda s: dg.effective_temperature(s, lv.targets.energy(lambda theta: theta @ torch.ones(3))),
         ValueError,
-        "effective_temperature(target=...) needs a function of positions with 2 elements, as the draws have, got",
+        "effective_temperature(target=...) needs an energy of positions like the draws, 2 elements of torch.float32, got",
     ),
     "a mixture of one element": (
         lambda s: dg.ksd(s, lv.targets.mixture(means=[[-1.0], [1.0]], weights=[0.5, 0.5])),
         ValueError,
-        "ksd(target=...) needs a function of positions with 2 elements, as the draws have, got 'one of 1'",
+        "ksd(target=...) needs an energy of positions like the draws, 2 elements of torch.float32, got 'one of 1'",
     ),
     "a target that is not defined at the draws": (
         lambda s: dg.ksd(s, lv.targets.energy(lambda theta: -(theta - 99).log().sum())),
@@ -181,6 +195,12 @@ SAMPLES = {
         "effective_temperature(num=...) needs an int >= 1, got 0",
     ),
     "plot elements": (lambda s: dg.trace(s, elements=[]), ValueError, "trace(elements=...) needs at least one element, got []"),
+    "plot element": (lambda s: dg.trace(s, elements=3), TypeError, "trace(elements=...) needs a sequence of ints, got 3"),
+    "a target of another dtype": (
+        lambda s: dg.ksd(s, lv.targets.energy(lambda theta: theta @ torch.ones(2, dtype=torch.float64))),
+        ValueError,
+        "ksd(target=...) needs an energy of positions like the draws, 2 elements of torch.float32, got",
+    ),
     "plot axes": (lambda s: dg.trace(s, axes=[]), ValueError, "trace(axes=...) needs 2 axes, one for each element, got 0"),
     "pair elements": (lambda s: dg.pair(s, elements=(0,)), ValueError, "pair(elements=...) needs two elements, got (0,)"),
     "pair without data": (lambda s: dg.pair(s, LIKELIHOOD), ValueError, "pair(data=...) needs the columns"),

@@ -18,6 +18,7 @@ __all__ = [
     "check_draws",
     "check_samples",
     "check_target",
+    "check_values",
     "evaluate_fully",
     "evenly_spaced",
     "gradients_at",
@@ -81,6 +82,19 @@ def healthy_positions(who: str, samples: Any) -> Tensor:
     return draws
 
 
+def check_values(who: str, argument: str, value: Any, shape: tuple[int, ...]) -> Tensor:
+    """Return `value`, a tensor or nested numbers, as float64 on the CPU when it is finite and has the shape."""
+    try:
+        tensor = torch.as_tensor(value, dtype=torch.float64, device="cpu").detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise needs(who, argument, f"numbers of shape {shape}", value, TypeError) from error
+    if tensor.shape != shape:
+        raise needs(who, argument, f"shape {shape}", tuple(tensor.shape))
+    if not torch.isfinite(tensor).all():
+        raise needs(who, argument, "finite values", tensor.tolist())
+    return tensor
+
+
 def evenly_spaced(length: int, num: int) -> Tensor:
     """Return at most `num` indices from 0 to length - 1, as evenly spaced as can be, both ends among them.
 
@@ -109,12 +123,12 @@ def evaluate_fully(who: str, target: Any, positions: Tensor, data: Sequence[Tens
     gradient_fn = full(check_target(who, target, data), data)
     rows = 1 if data is None else len(data if isinstance(data, Tensor) else data[0])
     dim = positions.shape[-1]
-    condition = f"a function of positions with {dim} elements, as the draws have"
+    condition = f"an energy of positions like the draws, {dim} elements of {positions.dtype}"
     if isinstance(target, (Gaussian, Mixture)) and target.mean.shape != (dim,):  # torch would broadcast one element to many
         raise needs(who, "target", condition, f"one of {len(target.mean)}")
     try:
         gradient_fn(positions[:1], 0)
-    except (RuntimeError, IndexError) as error:  # torch's words for shapes that do not fit
+    except (RuntimeError, IndexError) as error:  # torch's words for shapes and dtypes that do not fit
         raise needs(who, "target", condition, str(error)) from error
     parts = [gradient_fn(part, 0) for part in positions.split(max(1, NUMBERS_AT_ONCE // max(rows, dim)))]
     return Evaluation(torch.cat([part.energy for part in parts]), torch.cat([part.gradient for part in parts]))

@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from langevin.checks import check_integer, check_number, needs
-from langevin.diagnostics.arrays import check_draws, evenly_spaced, gradients_at, healthy_positions
+from langevin.diagnostics.arrays import check_draws, check_values, evenly_spaced, gradients_at, healthy_positions
 from langevin.diagnostics.convergence import standard_error
 from langevin.kernels import Kernel
 from langevin.store import Samples
@@ -139,7 +138,7 @@ def configurational_temperature(
     draws, gradients = check_draws(who, "draws", draws), check_draws(who, "gradients", gradients)
     if gradients.shape != draws.shape:
         raise needs(who, "gradients", f"the shape of the draws {tuple(draws.shape)}", tuple(gradients.shape))
-    middle = _other_means(who, draws) if centre is None else _check_centre(who, centre, draws.shape[-1])
+    middle = _other_means(who, draws) if centre is None else check_values(who, "centre", centre, (draws.shape[-1],))
     return _summarise(((draws - middle) * gradients).mean(-1), _check_expected(who, expected))
 
 
@@ -199,12 +198,6 @@ def _other_means(who: str, draws: Tensor) -> Tensor:
         [second.mean(1, keepdim=True).expand_as(first), first.mean(1, keepdim=True).expand_as(second)],
         1,
     )
-
-
-def _check_centre(who: str, centre: Any, dim: int) -> Tensor:
-    if not isinstance(centre, Tensor) or centre.shape != (dim,):
-        raise needs(who, "centre", f"a tensor of shape ({dim},)", tuple(centre.shape) if isinstance(centre, Tensor) else centre)
-    return centre.detach().to("cpu", torch.float64)
 
 
 def _check_expected(who: str, expected: float | None) -> float | None:
