@@ -180,8 +180,12 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
                     print("      " + (result.output.strip().splitlines() or [""])[-1])
 
         with ThreadPoolExecutor(folders.qsize()) as pool:
-            for done in [pool.submit(work, number, mutant) for number, mutant in numbered]:
-                done.result()
+            try:
+                for done in [pool.submit(work, number, mutant) for number, mutant in numbered]:
+                    done.result()
+            except BaseException:  # Ctrl-C: what runs now ends, the rest does not start
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
     print(f"{len(numbered) - len(bad)} of {len(numbered)} were seen" + (f"; not: {sorted(bad)}" if bad else ""))
     return 1 if bad else 0
 
