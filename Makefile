@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo reproduce study test test-all lint bench bench-optim clean
+.PHONY: demo reproduce study test test-all mutants lint bench bench-optim clean
 demo: .venv/installed
 	$(BIN)/langevin run gaussian mixture ravine landsat --scale quick --jobs 2 --out out/records
 	$(BIN)/langevin report --records out/records --out out/report
@@ -22,6 +22,10 @@ test: .venv/installed
 
 test-all: .venv/installed
 	$(BIN)/python -m pytest -m ""
+
+# Break the library in one line, many times: a test must see each (tools/mutants.py). Minutes.
+mutants: .venv/installed
+	$(BIN)/python tools/mutants.py
 
 lint: .venv/installed
 	$(BIN)/ruff check .

@@ -25,7 +25,7 @@ def law(kernel, eps, curvature=1.0, noise=0.0):
 
 
 def simple_form(eps, a, beta, curvature=1.0):
-    """Return the variance of DESIGN's first-order form: noise on m, then theta moves by the new m."""
+    """Return the variance of the first-order form: noise on m, then theta moves by the new m."""
     momentum = np.array([(1 - beta) * curvature, beta])
     transition = np.vstack([np.array([1 - eps * curvature, 0]) - eps * a * momentum, momentum])
     own = (1 - beta) * np.sqrt(2 / (a * eps)) * np.array([[-eps * a], [1.0]])

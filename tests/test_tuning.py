@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -144,6 +145,74 @@ def test_the_worst_chain_counts():
     assert find(lv.sgld(1.0), target, start=start, chains=range(3)).curvature == pytest.approx(25.0, rel=1e-3)
 
 
+IDENTITY = torch.eye(2, dtype=torch.float64)
+AUTO = {
+    "sgld": lv.sgld,
+    "psgld": functools.partial(lv.psgld, beta=0.999),  # with .99 V follows the gradient: `preconditioners.RMS` says how far off
+    "sghmc": lv.sghmc,
+    "sgrld": functools.partial(lv.sgrld, metric=lambda theta: IDENTITY, correction=False),
+    "msgld": lv.msgld,
+    "msgld invariant": functools.partial(lv.msgld, invariant=True),
+    "asgld": lv.asgld,
+    "asgld invariant": functools.partial(lv.asgld, invariant=True),
+    "adamax_sgld": lv.adamax_sgld,
+    "adamax_sgld invariant": functools.partial(lv.adamax_sgld, invariant=True),
+}
+REFUSED = {"asgld_full": "elementwise", "adadelta_sgld": "linear but for averages of squares"}
+
+
+def test_every_recipe_takes_auto_or_says_that_it_does_not():
+    assert {name.split()[0] for name in AUTO} | set(REFUSED) == set(lv.RECIPES)
+    for name, reason in REFUSED.items():
+        for settings in ({}, {"invariant": True}) if name == "asgld_full" else ({},):
+            with pytest.raises(TypeError, match=f"{reason}.*; give step_size as a number, got '{name}'"):
+                find(lv.RECIPES[name]("auto", **settings), lv.targets.gaussian(IDENTITY))
+
+
+@pytest.mark.parametrize("variances", [(1.0, 1.0), (1.0, 0.01)], ids=["round", "badly scaled"])
+@pytest.mark.parametrize("name", AUTO)
+def test_auto_keeps_its_promise(name, variances, capsys):
+    """200 chains on N(0, diag): each variance is off by 5 percent, plus 4 standard errors over the chains.
+
+    Against the target where that is the law; else against the law of small steps, temperature 1 / (1 + a G), G the scale that the
+    run itself had. There a soft direction is left out: it changes so slowly that the scale follows it and does not stand still.
+    """
+    kernel, variances = AUTO[name]("auto"), torch.tensor(variances, dtype=torch.float64)
+    spread = variances.sqrt() * (kernel.effective_temperature or 1.0) ** 0.5
+    init = spread * normal(1, range(200), 0, 2, dtype=torch.float64)
+    target = lv.targets.gaussian(torch.diag(variances))
+    samples = lv.sample(kernel, target, init, num_steps=4000, warmup=2000, compile=False)
+    assert "step_size" in capsys.readouterr().out
+    squares = (samples.draws**2 / variances).mean(1)
+    expected, looked_at = torch.ones(2, dtype=torch.float64), [0, 1]
+    if name == "msgld":
+        expected /= 2
+    elif name in ("asgld", "adamax_sgld"):
+        expected, looked_at = 1 / (1 + _mean_scale(kernel.drift, samples.draws / variances)), [1]
+    error, chance = squares.mean(0) / expected - 1, squares.std(0) / expected / 200**0.5
+    assert (error.abs() < 0.05 + 4 * chance)[looked_at].all(), (error, chance)
+    assert chance[1] < 0.04  # else it would say nothing
+
+
+def _mean_scale(drift, gradients):
+    """Return the mean of G over a path of gradients, (chain, draw, dim); a first passage brings the memory to where it stays."""
+    memory, scales = drift.start(gradients[:, 0]), []
+    for gradient in [*gradients.unbind(1), *gradients.unbind(1)]:
+        memory = drift.update(memory, gradient)
+        scales.append(drift.scale(memory[1:], torch.ones_like(gradient)))
+    return torch.stack(scales[len(scales) // 2 :]).mean((0, 1))
+
+
+def test_a_schedule_of_the_bias_factor_counts_as_it_starts():
+    target = lv.targets.gaussian(COVARIANCE)
+    for invariant in (False, True):
+        plain, scheduled = (
+            find(lv.msgld("auto", bias_factor=a, invariant=invariant), target) for a in (10.0, lv.schedules.constant(10.0))
+        )
+        assert scheduled.step_size == pytest.approx(plain.step_size, rel=1e-4)
+        assert scheduled.step_size < 0.9 * find(lv.msgld("auto", invariant=invariant), target).step_size
+
+
 @pytest.mark.parametrize("start", [1e2, 1e4])
 def test_starting_far_away_works(start):
     """A quartic is a thousand times stiffer far out; its law has curvature 12 E theta^2 near zero."""
@@ -254,6 +323,7 @@ GOOD = lv.targets.gaussian(COVARIANCE)
         (lambda: find(lv.sgld(1.0), HOLE, start=torch.tensor([[1.0], [-1.0]])), ValueError, "non-finite.*chain 1 starts"),
         (lambda: find(lv.sgld(1.0), GOOD, share=0.0), ValueError, "share=...\\) needs 0 < share < 1, got 0.0"),
         (lambda: find(lv.sgld(1.0), GOOD, share="much"), TypeError, "share"),
+        (lambda: find(lv.sgld(1.0), GOOD, seed=2**64), ValueError, r"find_step_size\(seed=...\) needs an int in \[0, 2\*\*64\)"),
         (lambda: find(lv.sgld(1.0, temperature=0.0), GOOD), ValueError, "temperature > 0"),
         (lambda: find(lv.sgld(1.0), GOOD, start=torch.ones(3, 2)), ValueError, "shape \\(2, dim\\)"),
         (lambda: find(lv.recipe(1.0, diffusion=lambda xi: torch.eye(2)), GOOD), TypeError, "give step_size as a number"),
@@ -263,7 +333,7 @@ GOOD = lv.targets.gaussian(COVARIANCE)
             "too much for any step size",
         ),
     ],
-    ids=["linear", "concave", "non-finite", "share-0", "share-text", "cold", "rows", "recipe", "noise"],
+    ids=["linear", "concave", "non-finite", "share-0", "share-text", "seed", "cold", "rows", "recipe", "noise"],
 )
 def test_errors_say_what_to_do(call, error, message):
     with pytest.raises(error, match=message):

@@ -127,7 +127,7 @@ def sample(
                 manifest = {
                     "num_steps": num_steps, "warmup": warmup, "thin": thin, "seed": seed, "first_chain": first_chain,
                     "num_chains": len(position), "dim": position.shape[-1], "num_draws": plan.num_draws, "batch_size": batch_size,
-                    "keep": keep if isinstance(keep, str) else "function", "compile": compile,
+                    "keep": plan.what, "compile": compile,
                     "description": kernel.description + note,
                     "tuned": kernel.step_size(0) if note else None,  # type: ignore[operator]
                     "control_variate": None if control_variate is None else control_variate.double().tolist(),
@@ -136,7 +136,7 @@ def sample(
                 store = DiskStore.create(out, manifest, shape, checkpoint)
         except KeyboardInterrupt:
             nothing = MemoryStore(shape, len(position), 0, position).read(0)
-            return _interrupted(make_samples(nothing, checkpoint, chains, kernel.description), "sample")
+            return _interrupted(make_samples(nothing, checkpoint, chains, kernel.description, plan.what), "sample")
         with store:
             return _drive(kernel, gradient_fn, plan, store, checkpoint, interrupts, progress, note)
 
@@ -192,7 +192,7 @@ def resume(
                 interrupts.close()
                 interrupts.check()
             except KeyboardInterrupt:
-                samples = make_samples(store.read(checkpoint.kept), checkpoint, chains, manifest["description"])
+                samples = make_samples(store.read(checkpoint.kept), checkpoint, chains, manifest["description"], plan.what)
                 return _interrupted(samples, "resume")
             return _drive(kernel, gradient_fn, plan, store, checkpoint, interrupts, progress)
 
@@ -298,7 +298,7 @@ def _drive(
     except KeyboardInterrupt:
         interrupted = True
     result = store.load() if isinstance(store, DiskStore) else now()
-    samples = make_samples(store.read(result.kept), result, plan.chains, kernel.description + note)
+    samples = make_samples(store.read(result.kept), result, plan.chains, kernel.description + note, plan.what)
     if interrupted:
         warnings.warn(f"sample() was interrupted at step {result.step}: {result.kept} draws are returned", stacklevel=3)
     _warn_of_chains(samples, [plan.chains[index] for index in lost])

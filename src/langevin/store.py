@@ -89,6 +89,7 @@ class Samples:
         seconds: wall time of the run.
         moments: running moments, with ``keep="moments"``.
         compiled: whether the run was compiled.
+        kept: what `draws` are: "positions", "function" (what `keep` made of them) or "moments" (there are none).
     """
 
     arrays: Mapping[str, Tensor]
@@ -97,6 +98,7 @@ class Samples:
     seconds: float
     moments: Moments | None = None
     compiled: bool = False
+    kept: str = "positions"
 
     @property
     def draws(self) -> Tensor:
@@ -431,14 +433,14 @@ class _Counted(Mapping[str, Tensor]):
         return len(self.arrays)
 
 
-def make_samples(arrays: Mapping[str, Tensor], checkpoint: Checkpoint, chains: range, description: str) -> Samples:
+def make_samples(arrays: Mapping[str, Tensor], checkpoint: Checkpoint, chains: range, description: str, kept: str) -> Samples:
     """Put a result together from what was stored."""
     stopped = {index: Stop(*stop) for index, stop in checkpoint.stopped.items()}
     whole = checkpoint.step, checkpoint.kept, None
     status = [ChainStatus(chain, *stopped.get(index, whole)) for index, chain in enumerate(chains)]
     counted = _Counted(arrays, {index: stop.draws for index, stop in stopped.items()}) if stopped else arrays
     moments = read_moments(checkpoint.tensors)
-    return Samples(counted, tuple(status), description, checkpoint.seconds, moments, checkpoint.compiled)
+    return Samples(counted, tuple(status), description, checkpoint.seconds, moments, checkpoint.compiled, kept)
 
 
 def open_samples(path: str | Path) -> Samples:
@@ -453,4 +455,4 @@ def open_samples(path: str | Path) -> Samples:
     store = DiskStore.open(path)
     checkpoint, manifest = store.load(), store.manifest
     chains = range(manifest["first_chain"], manifest["first_chain"] + manifest["num_chains"])
-    return make_samples(store.read(checkpoint.kept), checkpoint, chains, manifest["description"])
+    return make_samples(store.read(checkpoint.kept), checkpoint, chains, manifest["description"], manifest["keep"])

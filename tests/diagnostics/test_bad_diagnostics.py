@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 
@@ -72,14 +73,24 @@ ARRAYS = {
     "centre": (
         lambda: dg.configurational_temperature(DRAWS, DRAWS, centre=torch.zeros(3)),
         ValueError,
-        "(centre=...) needs a tensor of shape (2,), got (3,)",
+        "(centre=...) needs shape (2,), got (3,)",
+    ),
+    "no centre": (
+        lambda: dg.configurational_temperature(DRAWS, DRAWS, centre=torch.tensor([0.0, math.nan])),
+        ValueError,
+        "configurational_temperature(centre=...) needs finite values, got [0.0, nan]",
+    ),
+    "mean of words": (
+        lambda: dg.moment_errors(DRAWS, "zero", torch.eye(2)),
+        TypeError,
+        "moment_errors(mean=...) needs numbers of shape (2,), got 'zero'",
     ),
     "one draw without centre": (
         lambda: dg.configurational_temperature(DRAWS[:1, :1], DRAWS[:1, :1]),
         ValueError,
         "when there is only one draw, got None",
     ),
-    "expected": (lambda: dg.kinetic_temperature(DRAWS, 0.1, expected=-1.0), ValueError, "(expected=...) needs >= 0, got -1.0"),
+    "expected": (lambda: dg.kinetic_temperature(DRAWS, 0.1, expected=0.0), ValueError, "(expected=...) needs > 0, got 0.0"),
     "level": (lambda: dg.Temperature(1.0, 0.1).interval(1.0), ValueError, "interval(level=...) needs 0 < level < 1, got 1.0"),
     "mean": (
         lambda: dg.moment_errors(DRAWS, [0.0], torch.eye(2)),
@@ -106,7 +117,11 @@ ARRAYS = {
         ValueError,
         "(num_directions=...) needs an int >= 1, got 0",
     ),
-    "seed": (lambda: dg.sliced_wasserstein(DRAWS, DRAWS, seed=-1), ValueError, "seed=...) needs an int in [0, 2**64), got -1"),
+    "seed": (
+        lambda: dg.sliced_wasserstein(DRAWS, DRAWS, seed=-1),
+        ValueError,
+        "sliced_wasserstein(seed=...) needs an int in [0, 2**64), got -1",
+    ),
     "no mixture": (
         lambda: dg.mode_shares(DRAWS, GAUSSIAN),
         TypeError,
@@ -154,12 +169,38 @@ SAMPLES = {
         TypeError,
         "effective_temperature(kernel=...) needs a recipe",
     ),
+    "a cold kernel": (
+        lambda s: dg.effective_temperature(s, GAUSSIAN, kernel=lv.sgld(0.1, temperature=0.0)),
+        ValueError,
+        "effective_temperature(kernel=...) needs temperature > 0: at 0 it is an optimizer, whose positions have no law, got 0.0",
+    ),
+    "a target of three elements": (
+        lambda s: dg.effective_temperature(s, lv.targets.energy(lambda theta: theta @ torch.ones(3))),
+        ValueError,
+        "effective_temperature(target=...) needs an energy of positions like the draws, 2 elements of torch.float32, got",
+    ),
+    "a mixture of one element": (
+        lambda s: dg.ksd(s, lv.targets.mixture(means=[[-1.0], [1.0]], weights=[0.5, 0.5])),
+        ValueError,
+        "ksd(target=...) needs an energy of positions like the draws, 2 elements of torch.float32, got 'one of 1'",
+    ),
+    "a target that is not defined at the draws": (
+        lambda s: dg.ksd(s, lv.targets.energy(lambda theta: -(theta - 99).log().sum())),
+        ValueError,
+        "ksd(target=...) needs a finite energy and gradient at every draw (10 of 10 draws have none), got 'energy nan at [",
+    ),
     "num": (
         lambda s: dg.effective_temperature(s, GAUSSIAN, num=0),
         ValueError,
         "effective_temperature(num=...) needs an int >= 1, got 0",
     ),
     "plot elements": (lambda s: dg.trace(s, elements=[]), ValueError, "trace(elements=...) needs at least one element, got []"),
+    "plot element": (lambda s: dg.trace(s, elements=3), TypeError, "trace(elements=...) needs a sequence of ints, got 3"),
+    "a target of another dtype": (
+        lambda s: dg.ksd(s, lv.targets.energy(lambda theta: theta @ torch.ones(2, dtype=torch.float64))),
+        ValueError,
+        "ksd(target=...) needs an energy of positions like the draws, 2 elements of torch.float32, got",
+    ),
     "plot axes": (lambda s: dg.trace(s, axes=[]), ValueError, "trace(axes=...) needs 2 axes, one for each element, got 0"),
     "pair elements": (lambda s: dg.pair(s, elements=(0,)), ValueError, "pair(elements=...) needs two elements, got (0,)"),
     "pair without data": (lambda s: dg.pair(s, LIKELIHOOD), ValueError, "pair(data=...) needs the columns"),
@@ -183,6 +224,65 @@ def test_bad_samples_or_targets_are_named_with_their_value(samples, name):
     call, error, message = SAMPLES[name]
     with pytest.raises(error, match=re.escape(message)):
         call(samples)
+
+
+NEED_POSITIONS = {
+    "effective_temperature": lambda s: dg.effective_temperature(s, GAUSSIAN),
+    "ksd": lambda s: dg.ksd(s, GAUSSIAN),
+}
+NEED_DRAWS = NEED_POSITIONS | {
+    "trace": dg.trace,
+    "running_mean": dg.running_mean,
+    "autocorrelation_plot": dg.autocorrelation_plot,
+    "pair": dg.pair,
+}
+
+
+@pytest.mark.parametrize("out", [None, "run.zarr"])
+def test_what_a_function_made_of_positions_is_not_judged_as_positions(out, tmp_path):
+    """exp(theta) has the shape of theta; grad U there says nothing of the law of theta."""
+    path = None if out is None else tmp_path / out
+    made = lv.sample(lv.sgld(0.1), GAUSSIAN, torch.zeros(2, 2), num_steps=5, keep=torch.exp, out=path)
+    given_back = [made] if path is None else [made, lv.open(path), lv.resume(path, lv.sgld(0.1), GAUSSIAN, keep=torch.exp)]
+    for samples in given_back:
+        for name, call in NEED_POSITIONS.items():
+            with pytest.raises(ValueError, match=rf"{name}\(samples=...\) needs positions, sample\(keep=\"positions\"\), got"):
+                call(samples)
+        with pytest.raises(ValueError, match=r"pair\(target=...\) needs None where draws are what a function `keep` made"):
+            dg.pair(samples, GAUSSIAN)
+
+
+def test_moments_are_not_judged_as_draws():
+    samples = lv.sample(lv.sgld(0.1), GAUSSIAN, torch.zeros(2, 2), num_steps=5, keep="moments")
+    for name, call in NEED_DRAWS.items():
+        with pytest.raises(ValueError, match=rf"{name}\(samples=...\) needs draws, sample\(keep=\"positions\"\), got"):
+            call(samples)
+
+
+def test_values_that_are_not_finite_are_refused_and_no_draws_too(samples):
+    spoilt = dataclasses.replace(samples, arrays={**samples.arrays, "draws": NAN})
+    none = dataclasses.replace(samples, arrays={**samples.arrays, "draws": DRAWS[:, :0]})
+    for name, call in NEED_POSITIONS.items():
+        with pytest.raises(ValueError, match=rf"{name}\(samples=...\) needs finite values \(element \[1, 3, 0\] is not"):
+            call(spoilt)
+        with pytest.raises(ValueError, match=rf"{name}\(samples=...\) needs a healthy chain with draws"):
+            call(none)
+
+
+def test_chains_that_stopped_are_left_out_with_a_warning(samples):
+    status = (samples.status[0], samples.status[1]._replace(reason="stopped"))
+    stopped = dataclasses.replace(samples, status=status, arrays={**samples.arrays, "draws": samples.draws.clone()})
+    stopped.draws[1] = math.nan
+    alone = dataclasses.replace(samples, status=status[:1], arrays={"draws": samples.draws[:1]})
+    for name, call in NEED_POSITIONS.items():
+        with pytest.warns(UserWarning, match=rf"{name}\(\) looks at 1 of 2 chains: the others stopped"):
+            found = call(stopped)
+        assert found == call(alone)
+
+
+def test_a_temperature_without_an_error_says_nan():
+    assert math.isnan(dg.Temperature(0.0, 0.0, 1.0).deviation)
+    assert "expected 1 (+nan standard errors)" in str(dg.Temperature(0.0, 0.0, 1.0))
 
 
 def test_a_run_without_a_healthy_chain_is_told_why():

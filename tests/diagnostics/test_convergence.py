@@ -101,7 +101,7 @@ def test_good_chains_earn_no_words():
 def test_one_chain_is_told_to_run_more():
     (sentence,) = dg.warnings_in_words(good_samples(chains=1))
     assert sentence.startswith("one chain: R-hat is NaN")
-    assert "init of shape (4, 2)" in sentence
+    assert "init of shape (4, dim)" in sentence
 
 
 def test_few_draws_are_told_to_be_more():
@@ -140,6 +140,96 @@ def test_of_many_elements_some_are_looked_at():
     samples = with_draws(good_samples(), autoregression(4, 100, dim=50, rho=0.0))
     (sentence,) = [s for s in dg.warnings_in_words(samples, max_elements=3) if s.startswith("few")]
     assert "of the 3 elements looked at" in sentence
+
+
+def said(samples):
+    """Return what each sentence is about."""
+    return {sentence.split(":")[0] for sentence in dg.warnings_in_words(samples)}
+
+
+def bisect(function, level, low, high, gap):
+    """Return two arguments, `gap` apart, at which the function is below and above the level."""
+    assert function(low) < level < function(high)
+    while high - low > gap:
+        middle = (low + high) / 2 if isinstance(low, float) else (low + high) // 2
+        low, high = (middle, high) if function(middle) < level else (low, middle)
+    return low, high
+
+
+def test_r_hat_is_warned_of_above_1_point_01_and_not_below():
+    draws = autoregression(4, 1000, dim=1, rho=0.0)
+
+    def shifted(by):
+        return draws + torch.tensor([by, 0.0, 0.0, 0.0], dtype=torch.float64).view(4, 1, 1)
+
+    below, above = bisect(lambda by: dg.rhat(shifted(by)).item(), 1.01, 0.0, 1.0, 1e-4)
+    assert dg.rhat(shifted(above)).item() == pytest.approx(1.01, abs=1e-4)
+    samples = good_samples(steps=4)
+    assert said(with_draws(samples, shifted(below))) == set()
+    assert said(with_draws(samples, shifted(above))) == {"chains disagree"}
+
+
+@pytest.mark.parametrize("chains", [2, 4])
+@pytest.mark.parametrize("which", ["bulk", "tail"])
+def test_fewer_than_100_independent_draws_a_chain_are_warned_of(chains, which):
+    """Bulk: an autoregression. Tail: normals whose size changes slowly, so that the centre is quick and the tails are not."""
+    slow = autoregression(chains, 3000, dim=1, rho=0.98, seed=7)
+    draws = (
+        autoregression(chains, 3000, dim=1, rho=0.7) if which == "bulk" else slow.exp() * autoregression(chains, 3000, dim=1, rho=0)
+    )
+    enough, other = 100 * chains, "tail" if which == "bulk" else "bulk"
+    below, above = bisect(lambda n: dg.ess(draws[:, :n], method=which).item(), enough, 100, 3000, 1)
+    assert dg.ess(draws[:, :below], method=which).item() == pytest.approx(enough, rel=0.1)
+    assert dg.ess(draws[:, :below], method=other).item() > enough  # one of the two alone is at its threshold
+    samples = good_samples(chains, steps=4)
+    assert "few independent draws" in said(with_draws(samples, draws[:, :below]))
+    assert "few independent draws" not in said(with_draws(samples, draws[:, :above]))
+
+
+def test_three_draws_are_too_few_and_four_are_not():
+    draws = autoregression(4, 4)
+    samples = good_samples(steps=4)
+    assert said(with_draws(samples, draws[:, :3])) == {"too few draws"}
+    assert "too few draws" not in said(with_draws(samples, draws))
+
+
+def test_one_chain_is_too_few_and_two_are_not():
+    draws = autoregression(2, 1500, rho=0.0)
+    assert said(with_draws(good_samples(chains=1, steps=4), draws[:1])) == {"one chain"}
+    assert said(with_draws(good_samples(chains=2, steps=4), draws)) == set()
+
+
+KEEPS = {
+    "positions": "positions",
+    "moments": "moments",
+    "a vector": lambda theta: theta.exp(),
+    "a number": lambda theta: theta.sum(),
+    "a matrix": lambda theta: theta[:, None] * theta,
+    "NaN": lambda theta: theta.log(),
+    "a constant": lambda theta: 0 * theta,
+    "nothing": lambda theta: theta[:0],
+}
+
+
+@pytest.mark.parametrize("keep", KEEPS)
+def test_the_words_never_fail_whatever_was_kept_and_however_chains_ended(keep):
+    for chains in (1, 2, 5):
+        for steps in (1, 3, 4, 5, 20):
+            samples = lv.sample(lv.sgld(0.1), GAUSSIAN, torch.zeros(chains, 2), num_steps=steps, keep=KEEPS[keep], compile=False)
+            for stopped in range(chains + 1):
+                ends = [entry._replace(reason="x") if k < stopped else entry for k, entry in enumerate(samples.status)]
+                found = said(dataclasses.replace(samples, status=tuple(ends)))
+                assert ("stopped chains" in found) == (stopped > 0)
+                assert found  # so few draws always earn a word
+
+
+def test_what_was_kept_is_named_where_it_is_the_trouble():
+    def kept(keep):
+        return said(lv.sample(lv.sgld(0.1), GAUSSIAN, torch.zeros(4, 2), num_steps=50, keep=keep))
+
+    assert kept("moments") == {"no draws"}
+    assert kept(lambda theta: theta.log()) == {"non-finite draws"}
+    assert kept(lambda theta: torch.stack([theta[0].log(), 0 * theta[1]])) == {"non-finite draws", "no movement"}
 
 
 def steep(theta):

@@ -200,7 +200,7 @@ def test_psgld_has_the_law_of_its_equations_run_by_numpy():
 
 @pytest.mark.parametrize("a", [1.0, 10.0])
 def test_published_msgld_samples_temperature_one_over_one_plus_a(a):
-    """DESIGN section 5: the law tends to tau / (1 + a) as the step shrinks, not to tau as Theorem 3.1 says."""
+    """The law tends to tau / (1 + a) as the step shrinks, not to tau as Theorem 3.1 says."""
     limits = [momentum_covariance(np.eye(1), eps=eps, a=a, beta=0.9)[0, 0] for eps in (1e-2, 1e-3, 1e-4)]
     gaps = [limit - 1 / (1 + a) for limit in limits]
     assert gaps[2] < gaps[1] / 5 < gaps[0] / 25  # the exact law closes in on 1 / (1 + a), linearly in eps

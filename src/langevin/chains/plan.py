@@ -42,6 +42,11 @@ class Plan:
         """How many draws a chain stores."""
         return 0 if self.keep == "moments" else len(self.chosen(range(self.num_steps)))
 
+    @property
+    def what(self) -> str:
+        """What is kept, in a word: "positions", "moments" or "function"."""
+        return self.keep if isinstance(self.keep, str) else "function"
+
     def chosen(self, steps: range) -> list[int]:
         """Return the places within a stretch of steps whose positions are kept.
 

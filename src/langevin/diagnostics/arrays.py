@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,20 +12,33 @@ from torch import Tensor
 from langevin.checks import needs
 from langevin.gradients import full
 from langevin.store import Samples
-from langevin.targets import Evaluation, Target
+from langevin.targets import Evaluation, Gaussian, Mixture, Target
 
-__all__ = ["check_draws", "check_samples", "check_target", "evaluate_fully", "evenly_spaced"]
+__all__ = [
+    "check_draws",
+    "check_samples",
+    "check_target",
+    "check_values",
+    "evaluate_fully",
+    "evenly_spaced",
+    "gradients_at",
+    "healthy_positions",
+    "is_samples",
+]
 
 NUMBERS_AT_ONCE = 2**22  # positions times data rows in one evaluation of a target: 32 MB per float64 intermediate
 
 
 def check_draws(who: str, argument: str, draws: Any) -> Tensor:
     """Return `draws` as float64 on the CPU when they are finite numbers of shape (chain, draw, dim), none of them empty."""
+    return _check_finite(who, argument, draws).detach().to("cpu", torch.float64)
+
+
+def _check_finite(who: str, argument: str, draws: Any) -> Tensor:
     if not isinstance(draws, Tensor):
         raise needs(who, argument, "a torch.Tensor of shape (chain, draw, dim)", type(draws).__name__, TypeError)
     if draws.ndim != 3 or draws.numel() == 0:
         raise needs(who, argument, "shape (chain, draw, dim) with no empty axis", tuple(draws.shape))
-    draws = draws.detach().to("cpu", torch.float64)
     bad = ~torch.isfinite(draws)
     if bad.any():
         place = bad.nonzero()[0].tolist()
@@ -33,13 +47,52 @@ def check_draws(who: str, argument: str, draws: Any) -> Tensor:
     return draws
 
 
-def check_samples(who: str, samples: Any) -> Samples:
-    """Return `samples` when they are the result of `langevin.sample`, with draws of theta as a vector."""
+def is_samples(who: str, samples: Any) -> Samples:
+    """Return `samples` when they are the result of `langevin.sample`."""
     if not isinstance(samples, Samples):
         raise needs(who, "samples", "the result of langevin.sample(...)", type(samples).__name__, TypeError)
+    return samples
+
+
+def check_samples(who: str, samples: Any) -> Samples:
+    """Return `samples` when they are the result of `langevin.sample`, with draws that are vectors."""
+    samples = is_samples(who, samples)
+    if samples.kept == "moments":
+        raise needs(who, "samples", 'draws, sample(keep="positions")', 'keep="moments"')
     if samples.draws.ndim != 3 or samples.draws.shape[2] == 0:
         raise needs(who, "samples", "draws of shape (chain, draw, dim)", tuple(samples.draws.shape))
     return samples
+
+
+def healthy_positions(who: str, samples: Any) -> Tensor:
+    """Return the positions (chain, draw, dim) of the chains that ran to their end, finite, and warn of those that did not.
+
+    Where draws are not positions, the target's gradient at them says nothing.
+    """
+    samples = check_samples(who, samples)
+    if samples.kept != "positions":
+        raise needs(who, "samples", 'positions, sample(keep="positions")', "what a function `keep` made of them")
+    draws = samples.healthy
+    if draws.numel() == 0:
+        raise needs(who, "samples", "a healthy chain with draws", "; ".join(map(str, samples.status)))
+    _check_finite(who, "samples", draws)
+    if len(draws) < len(samples.status):
+        left = f"{len(draws)} of {len(samples.status)} chains"
+        warnings.warn(f"{who}() looks at {left}: the others stopped, and leaving them out is a bias", stacklevel=3)
+    return draws
+
+
+def check_values(who: str, argument: str, value: Any, shape: tuple[int, ...]) -> Tensor:
+    """Return `value`, a tensor or nested numbers, as float64 on the CPU when it is finite and has the shape."""
+    try:
+        tensor = torch.as_tensor(value, dtype=torch.float64, device="cpu").detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise needs(who, argument, f"numbers of shape {shape}", value, TypeError) from error
+    if tensor.shape != shape:
+        raise needs(who, argument, f"shape {shape}", tuple(tensor.shape))
+    if not torch.isfinite(tensor).all():
+        raise needs(who, argument, "finite values", tensor.tolist())
+    return tensor
 
 
 def evenly_spaced(length: int, num: int) -> Tensor:
@@ -69,5 +122,24 @@ def evaluate_fully(who: str, target: Any, positions: Tensor, data: Sequence[Tens
     """Return U and grad U over all data, without artificial noise, at positions (n, dim), some positions at a time."""
     gradient_fn = full(check_target(who, target, data), data)
     rows = 1 if data is None else len(data if isinstance(data, Tensor) else data[0])
-    parts = [gradient_fn(part, 0) for part in positions.split(max(1, NUMBERS_AT_ONCE // max(rows, positions.shape[-1])))]
+    dim = positions.shape[-1]
+    condition = f"an energy of positions like the draws, {dim} elements of {positions.dtype}"
+    if isinstance(target, (Gaussian, Mixture)) and target.mean.shape != (dim,):  # torch would broadcast one element to many
+        raise needs(who, "target", condition, f"one of {len(target.mean)}")
+    try:
+        gradient_fn(positions[:1], 0)
+    except (RuntimeError, IndexError) as error:  # torch's words for shapes and dtypes that do not fit
+        raise needs(who, "target", condition, str(error)) from error
+    parts = [gradient_fn(part, 0) for part in positions.split(max(1, NUMBERS_AT_ONCE // max(rows, dim)))]
     return Evaluation(torch.cat([part.energy for part in parts]), torch.cat([part.gradient for part in parts]))
+
+
+def gradients_at(who: str, target: Any, positions: Tensor, data: Sequence[Tensor] | Tensor | None) -> Tensor:
+    """Return grad U over all data at positions (n, dim), all of which must have a finite one."""
+    energy, gradient = evaluate_fully(who, target, positions, data)
+    bad = ~(torch.isfinite(gradient).all(-1) & torch.isfinite(energy))
+    if bad.any():
+        first = int(bad.nonzero()[0])
+        condition = f"a finite energy and gradient at every draw ({int(bad.sum())} of {len(bad)} draws have none)"
+        raise needs(who, "target", condition, f"energy {float(energy[first]):g} at {positions[first].tolist()[:4]}")
+    return gradient

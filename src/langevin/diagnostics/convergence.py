@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from langevin.checks import check_integer
-from langevin.diagnostics.arrays import check_draws, check_samples, evenly_spaced
+from langevin.diagnostics.arrays import check_draws, evenly_spaced, is_samples
 from langevin.store import Samples, _arviz
 
 __all__ = [
@@ -167,9 +167,9 @@ def standard_error(values: Tensor) -> Tensor:
 def warnings_in_words(samples: Samples, *, max_elements: int = 200) -> list[str]:
     """Say what speaks against trusting these draws, each with what to do; an empty list when nothing was found.
 
-    It looks at stopped chains, at the number of chains and draws, at elements that never move, at R-hat above `MAX_RHAT`, and
-    at bulk and tail ESS below `MIN_ESS_PER_CHAIN` a chain. No news is not proof: chains that agree may share a bias of the sampler
-    (`ksd`, `effective_temperature`) or a mode that all of them missed.
+    It looks at stopped chains, at the number of chains and draws, at elements that are not finite or never move, at R-hat above
+    `MAX_RHAT`, and at bulk and tail ESS below `MIN_ESS_PER_CHAIN` a chain. No news is not proof: chains that agree may share a bias
+    of the sampler (`ksd`, `effective_temperature`) or a mode that all of them missed.
 
     Args:
         samples: the result of `langevin.sample`.
@@ -186,7 +186,7 @@ def warnings_in_words(samples: Samples, *, max_elements: int = 200) -> list[str]
         one chain
         few independent draws
     """
-    samples = check_samples("warnings_in_words", samples)
+    samples = is_samples("warnings_in_words", samples)
     check_integer("warnings_in_words", "max_elements", max_elements, 1)
     found = []
     stopped = [status for status in samples.status if not status.is_healthy]
@@ -195,14 +195,18 @@ def warnings_in_words(samples: Samples, *, max_elements: int = 200) -> list[str]
             f"stopped chains: {len(stopped)} of {len(samples.status)} did not run to their end (the first: {stopped[0]}). They are "
             f"left out here and in summary(), and leaving out chains is itself a bias; use a smaller step_size or another init."
         )
-    draws = samples.healthy
+    if samples.kept == "moments":
+        return [*found, 'no draws: the run kept moments, which show neither ESS nor R-hat. Run with keep="positions" to judge it.']
+    draws = samples.healthy.flatten(2) if samples.draws.ndim > 2 else samples.healthy[..., None]  # `keep` may give any shape
     chains, num_draws, dim = draws.shape
     if chains == 0:
         return found
+    if dim == 0:
+        return [*found, "no elements: `keep` returns an empty tensor."]
     if chains == 1:
         found.append(
             f"one chain: R-hat is NaN, and nothing can show a mode that this chain never saw. Run {MIN_CHAINS} chains or more, "
-            f"from starting points that lie wide apart: init of shape ({MIN_CHAINS}, {dim})."
+            f"from starting points that lie wide apart: init of shape ({MIN_CHAINS}, dim)."
         )
     if num_draws < MIN_DRAWS:
         found.append(
@@ -214,6 +218,15 @@ def warnings_in_words(samples: Samples, *, max_elements: int = 200) -> list[str]
     elements = evenly_spaced(dim, max_elements)
     looked = draws[..., elements]
     among = f"of {dim} elements" if len(elements) == dim else f"of the {len(elements)} elements looked at"
+    finite = torch.isfinite(looked).all(1).all(0)
+    if not finite.all():
+        found.append(
+            f"non-finite draws: {int((~finite).sum())} {among} are NaN or infinite in chains that ran to their end (the first is "
+            f"element {int(elements[~finite][0])}). See what `keep` returns there; ESS and R-hat are not known."
+        )
+        looked, elements = looked[..., finite], elements[finite]
+    if not finite.any():
+        return found
     still = ~(looked != looked[:, :1]).any(1).any(0)
     if still.any():
         found.append(

@@ -88,6 +88,8 @@ def check_elements(who: str, samples: Any, elements: Sequence[int] | None) -> li
     dim = check_samples(who, samples).draws.shape[-1]
     if samples.draws.shape[1] == 0:
         raise needs(who, "samples", "at least one draw", tuple(samples.draws.shape))
+    if not (elements is None or isinstance(elements, Sequence)):
+        raise needs(who, "elements", "a sequence of ints", elements, TypeError)
     names = list(range(min(dim, MAX_PANELS))) if elements is None else list(elements)
     if not names:
         raise needs(who, "elements", "at least one element", elements)

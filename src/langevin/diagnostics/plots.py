@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from langevin.checks import check_number, needs
-from langevin.diagnostics.arrays import check_target, evaluate_fully, evenly_spaced
+from langevin.diagnostics.arrays import check_target, check_values, evaluate_fully, evenly_spaced
 from langevin.diagnostics.convergence import autocorrelation
 from langevin.diagnostics.panels import (
     FAINT,
@@ -98,9 +98,7 @@ def running_mean(
         >>> matplotlib.pyplot.close(axes[0].figure)
     """
     names = check_elements("running_mean", samples, elements)
-    true = None if reference is None else torch.as_tensor(reference, dtype=torch.float64)
-    if true is not None and true.shape != samples.draws.shape[2:]:
-        raise needs("running_mean", "reference", f"shape {tuple(samples.draws.shape[2:])}", tuple(true.shape))
+    true = None if reference is None else check_values("running_mean", "reference", reference, tuple(samples.draws.shape[2:]))
     panels = make_panels("running_mean", names, axes)
     counts = torch.arange(1, samples.draws.shape[1] + 1, dtype=torch.float64)
     for panel, element in zip(panels, names, strict=True):
@@ -193,6 +191,8 @@ def pair(
     check_number("pair", "temperature", temperature, "> 0", lambda v: v > 0)
     if target is not None:
         check_target("pair", target, data)
+        if samples.kept != "positions":
+            raise needs("pair", "target", "None where draws are what a function `keep` made of positions", type(target).__name__)
         if samples.draws.shape[-1] != 2 or (first, second) != (0, 1):
             raise needs("pair", "target", "draws of two elements, in their order", (tuple(samples.draws.shape), (first, second)))
     (panel,) = make_panels("pair", [first], None if axes is None else [axes], size=(4.6, 4.4))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from langevin.checks import check_integer, check_number, needs
-from langevin.diagnostics.arrays import check_draws, check_target, evaluate_fully
+from langevin.diagnostics.arrays import check_draws, check_target, check_values, evaluate_fully
 from langevin.diagnostics.convergence import standard_error
 from langevin.noise import Purpose, normal, stream
+from langevin.noise.address import check_int
 from langevin.targets import Mixture, Target
 
 __all__ = ["MomentErrors", "grid_total_variation", "mode_shares", "moment_errors", "sliced_wasserstein"]
@@ -61,8 +61,8 @@ def moment_errors(draws: Tensor, mean: Tensor | Sequence[float], covariance: Ten
     """
     draws = check_draws("moment_errors", "draws", draws)
     dim = draws.shape[-1]
-    true_mean = _check_finite("moment_errors", "mean", mean, (dim,))
-    true_covariance = _check_finite("moment_errors", "covariance", covariance, (dim, dim))
+    true_mean = check_values("moment_errors", "mean", mean, (dim,))
+    true_covariance = check_values("moment_errors", "covariance", covariance, (dim, dim))
 
     estimate = draws.mean((0, 1))
     centred = draws - estimate
@@ -107,6 +107,7 @@ def sliced_wasserstein(draws: Tensor, reference: Tensor, *, num_directions: int 
         raise needs(who, "reference", f"a tensor of shape (..., {dim})", getattr(reference, "shape", reference))
     other = check_draws(who, "reference", reference.reshape(1, -1, dim))[0]
     check_integer(who, "num_directions", num_directions, 1)
+    check_int(who, "seed", seed, 0, 2**64)
 
     directions = normal(seed, stream(Purpose.DATA), range(num_directions), dim, dtype=torch.float64)
     directions = directions / directions.norm(dim=-1, keepdim=True)
@@ -209,12 +210,3 @@ def _quantile_steps(n: int, m: int) -> tuple[Tensor, Tensor, Tensor]:
     levels = torch.cat([torch.arange(n + 1) * m, torch.arange(m + 1) * n]).unique()
     start = levels[:-1]
     return levels.diff().double() / (n * m), start // m, start // n
-
-
-def _check_finite(who: str, argument: str, value: Any, shape: tuple[int, ...]) -> Tensor:
-    tensor = torch.as_tensor(value, dtype=torch.float64)
-    if tensor.shape != shape:
-        raise needs(who, argument, f"shape {shape}", tuple(tensor.shape))
-    if not torch.isfinite(tensor).all():
-        raise needs(who, argument, "finite values", tensor.tolist())
-    return tensor

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from langevin.checks import check_integer, check_number, needs
-from langevin.diagnostics.arrays import check_draws, check_samples, evaluate_fully, evenly_spaced
+from langevin.diagnostics.arrays import check_draws, evenly_spaced, gradients_at, healthy_positions
 from langevin.store import Samples
 from langevin.targets import Target
 
@@ -74,7 +74,7 @@ def ksd(
     Only the `num` draws that are used cost a gradient. The artificial noise of a target (`gradient_noise`) is left out.
 
     Args:
-        samples: the result of `langevin.sample`.
+        samples: the result of `langevin.sample`, with positions; chains that stopped are left out, with a warning.
         target: the target they were drawn from, or another one to compare them with.
         data: its data set, if it has one.
         temperature: tau of the target; that of the sampler unless you want to know how far a cold law is from the posterior.
@@ -95,13 +95,11 @@ def ksd(
         msgld 0.20
     """
     _check_settings("ksd", temperature, scale, num, block)
-    draws = check_samples("ksd", samples).healthy
-    if draws.numel() == 0:
-        raise needs("ksd", "samples", "a healthy chain with draws", "; ".join(map(str, samples.status)))
+    draws = healthy_positions("ksd", samples)
     flat = draws.reshape(-1, draws.shape[-1])
     chosen = flat[evenly_spaced(len(flat), num)]
-    positions = check_draws("ksd", "samples", chosen[None])[0]
-    gradients = evaluate_fully("ksd", target, chosen, data).gradient.to(positions)
+    positions = chosen.to("cpu", torch.float64)
+    gradients = gradients_at("ksd", target, chosen, data).to(positions)
     return _discrepancy(positions, -gradients / temperature, scale, block)
 
 

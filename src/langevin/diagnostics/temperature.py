@@ -6,15 +6,15 @@ ESS and R-hat cannot see it. These two can (Wenzel et al. 2020, How good is the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from langevin.checks import check_integer, check_number, needs
-from langevin.diagnostics.arrays import check_draws, check_samples, evaluate_fully, evenly_spaced
+from langevin.diagnostics.arrays import check_draws, check_values, evenly_spaced, gradients_at, healthy_positions
 from langevin.diagnostics.convergence import standard_error
 from langevin.kernels import Kernel
 from langevin.store import Samples
@@ -39,8 +39,10 @@ class Temperature:
 
     @property
     def deviation(self) -> float | None:
-        """(value - expected) / standard_error: beyond 4 or so it is not chance."""
-        return None if self.expected is None else (self.value - self.expected) / self.standard_error
+        """(value - expected) / standard_error: beyond 4 or so it is not chance. NaN where the error is unknown or zero."""
+        if self.expected is None:
+            return None
+        return (self.value - self.expected) / self.standard_error if self.standard_error > 0 else math.nan
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Return a confidence interval: ``nu value / chi2_nu`` at both tails, nu = 2 (value / standard_error)**2.
@@ -136,7 +138,7 @@ def configurational_temperature(
     draws, gradients = check_draws(who, "draws", draws), check_draws(who, "gradients", gradients)
     if gradients.shape != draws.shape:
         raise needs(who, "gradients", f"the shape of the draws {tuple(draws.shape)}", tuple(gradients.shape))
-    middle = _other_means(who, draws) if centre is None else _check_centre(who, centre, draws.shape[-1])
+    middle = _other_means(who, draws) if centre is None else check_values(who, "centre", centre, (draws.shape[-1],))
     return _summarise(((draws - middle) * gradients).mean(-1), _check_expected(who, expected))
 
 
@@ -152,7 +154,7 @@ def effective_temperature(
     """Measure the temperature of the law that the healthy chains sample, by `configurational_temperature`.
 
     Args:
-        samples: the result of `langevin.sample`.
+        samples: the result of `langevin.sample`, with positions; chains that stopped are left out, with a warning.
         target: the target they were drawn from; its gradient is taken over all data and without artificial noise.
         data: its data set, if it has one.
         kernel: the sampler; its `effective_temperature` becomes `expected`.
@@ -173,11 +175,11 @@ def effective_temperature(
     check_integer(who, "num", num, 1)
     if kernel is not None and not isinstance(kernel, Kernel):
         raise needs(who, "kernel", "a recipe such as sgld(step_size=...)", kernel, TypeError)
-    draws = check_samples(who, samples).healthy
-    if draws.numel() == 0:
-        raise needs(who, "samples", "a healthy chain with draws", "; ".join(map(str, samples.status)))
+    if kernel is not None and kernel.temperature == 0:
+        raise needs(who, "kernel", "temperature > 0: at 0 it is an optimizer, whose positions have no law", 0.0)
+    draws = healthy_positions(who, samples)
     chosen = draws[:, evenly_spaced(draws.shape[1], max(2, -(-num // len(draws))))]
-    gradients = evaluate_fully(who, target, chosen.flatten(0, 1), data).gradient.reshape(chosen.shape)
+    gradients = gradients_at(who, target, chosen.flatten(0, 1), data).reshape(chosen.shape)
     return configurational_temperature(
         chosen, gradients, centre=centre, expected=None if kernel is None else kernel.effective_temperature
     )
@@ -198,14 +200,8 @@ def _other_means(who: str, draws: Tensor) -> Tensor:
     )
 
 
-def _check_centre(who: str, centre: Any, dim: int) -> Tensor:
-    if not isinstance(centre, Tensor) or centre.shape != (dim,):
-        raise needs(who, "centre", f"a tensor of shape ({dim},)", tuple(centre.shape) if isinstance(centre, Tensor) else centre)
-    return centre.detach().to("cpu", torch.float64)
-
-
 def _check_expected(who: str, expected: float | None) -> float | None:
-    return None if expected is None else check_number(who, "expected", expected, ">= 0", lambda v: v >= 0)
+    return None if expected is None else check_number(who, "expected", expected, "> 0", lambda v: v > 0)
 
 
 def _summarise(values: Tensor, expected: float | None) -> Temperature:

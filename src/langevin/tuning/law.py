@@ -27,6 +27,7 @@ __all__ = [
     "without_metric",
 ]
 
+NUMBER = "give step_size as a number"
 SMALL = 1e-9  # a step this small, over the curvature, has the law of small steps; rounding moves that by 1e-7
 
 
@@ -68,18 +69,13 @@ def stationary_error(
 
 def without_metric(kernel: Kernel) -> tuple[Kernel, Preconditioner]:
     """Return the kernel with its metric made the identity, and the metric."""
-    preconditioner = getattr(kernel, "preconditioner", None)
-    if preconditioner is not None:
-        return dataclasses.replace(kernel, preconditioner=Identity()), preconditioner  # type: ignore[call-arg]
-    if not kernel.is_elementwise:
+    preconditioner: Preconditioner = getattr(kernel, "preconditioner", Identity())
+    flat = dataclasses.replace(kernel, preconditioner=Identity()) if hasattr(kernel, "preconditioner") else kernel  # type: ignore[call-arg]
+    if not flat.is_elementwise:
         raise needs(
-            "find_step_size",
-            "kernel",
-            "an elementwise update or a preconditioner; give step_size as a number",
-            kernel.name,
-            TypeError,
+            "find_step_size", "kernel", f"an update that is elementwise but for its metric; {NUMBER}", kernel.name, TypeError
         )
-    return kernel, Identity()
+    return flat, preconditioner
 
 
 def settled_squares(
@@ -109,15 +105,17 @@ class Law(NamedTuple):
 
     @classmethod
     def of(cls, kernel: Kernel, step_size: float, direction: Tensor, squares: Tensor) -> Law:
-        """Feed unit vectors to `kernel.update`."""
+        """Feed unit vectors to `kernel.update`: adapting, for where scales settle; then with scales that stand still."""
+        # Step 1: what differs at step 0 alone is no part of the law. A bias factor that is a schedule counts as it starts.
+        clock = dataclasses.replace(kernel, step_size=step_size).clock(1)
 
-        def update(position: Tensor, gradient: Tensor, noises: list[Tensor], memory: Memory) -> tuple[Tensor, Memory]:
+        def update(position: Tensor, gradient: Tensor, noises: list[Tensor], memory: Memory, clock: Clock) -> tuple[Tensor, Memory]:
             noise = noises[0] if kernel.num_noises == 1 else torch.stack(noises)
-            return kernel.update(position, gradient, noise, memory, Clock(step_size))
+            return kernel.update(position, gradient, noise, memory, clock)
 
         def averages(memory: Memory, gradient: Tensor) -> Memory:
             silent = [torch.zeros_like(gradient)] * kernel.num_noises
-            return update(torch.zeros_like(gradient), gradient, silent, memory)[1]
+            return update(torch.zeros_like(gradient), gradient, silent, memory, clock._replace(adapting=1.0))[1]
 
         frozen = settled_squares(averages, kernel.memory, squares)
         linear = [k for k, value in enumerate(frozen) if value is None]
@@ -130,13 +128,19 @@ class Law(NamedTuple):
             given = iter(remembered)
             memory = tuple(next(given) if value is None else value for value in frozen)
             noises = [weight * direction for weight in weights[2 + len(linear) :]]
-            moved, after = update(position, gradient, noises, memory)
+            moved, after = update(position, gradient, noises, memory, clock._replace(adapting=0.0))
             return torch.stack([(part * direction).sum(-1) for part in (moved, *(after[k] for k in linear))], -1)
 
         columns = torch.stack([respond([float(k == j) for k in range(num_inputs)]) for j in range(num_inputs)], -1)
         mixed = [1.0 + k for k in range(num_inputs)]
         if not torch.allclose(respond(mixed), columns @ columns.new_tensor(mixed), rtol=1e-9, atol=0.0):
-            raise needs("find_step_size", "kernel", "an update that is linear but for averages of squares", kernel.name, TypeError)
+            raise needs(
+                "find_step_size",
+                "kernel",
+                f"an update that is linear but for averages of squares; {NUMBER}",
+                kernel.name,
+                TypeError,
+            )
         size = 1 + len(linear)
         return cls(columns[..., :size], columns[..., size : size + 1], columns[..., size + 1 :])
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from langevin.checks import check_integer, check_number, check_position, needs
+from langevin.checks import check_number, check_position, needs
 from langevin.gradients import GradientFn
 from langevin.kernels import Kernel
+from langevin.noise.address import check_int
 from langevin.preconditioners import Identity
 from langevin.tuning.law import (
     SMALL,
@@ -100,7 +101,7 @@ def find_step_size(
         raise needs("find_step_size", "kernel", "temperature > 0: without noise there is no law whose error could be bounded", 0.0)
     if steps_per_epoch is not None:
         check_number("find_step_size", "steps_per_epoch", steps_per_epoch, ">= 1", lambda v: v >= 1)
-    check_integer("find_step_size", "seed", seed, 0)
+    check_int("find_step_size", "seed", seed, 0, 2**64)
     flat, preconditioner = without_metric(kernel)
     with torch.no_grad():
         walk = Walk(gradient_fn, position.detach(), kernel.temperature, chains, seed)
