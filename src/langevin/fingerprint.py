@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,15 @@ __all__ = ["check_fingerprints", "fingerprints"]
 
 _PROBES = (0, 1, 10, 100, 1_000, 10_000, 100_000)  # steps at which a schedule is compared
 _KEPT = 1000  # elements of what `keep` returns that are compared
+
+
+def _step_sizes(kernel: Kernel) -> list[float]:
+    """Return the clocks at the probes; a schedule of the user's may have no value beyond the run, or underflow there."""
+    clocks: list[float] = []
+    with suppress(ValueError, TypeError, ArithmeticError, LookupError):
+        for step in _PROBES:
+            clocks.extend(kernel.clock(step))
+    return clocks
 
 
 def _words(value: Any) -> str:
@@ -50,7 +60,7 @@ def fingerprints(
     columns = () if data is None else (data,) if isinstance(data, Tensor) else tuple(data)
     return {
         "sampler": _words(kernel),
-        "step_sizes": [value for step in _PROBES for value in kernel.clock(step)],
+        "step_sizes": _step_sizes(kernel),
         "data": _digest(columns) if columns else None,
         "probe": position[:1].double().tolist(),
         "energy": [_energy(gradient_fn, position[:1])],
