@@ -21,10 +21,11 @@ from langevin.targets import ravine, ravine_data
 
 TINY = {
     "gaussian": {"num_steps": 1_100},
-    "mixture": {"cpu_seconds": 0.05},
+    "mixture": {"cpu_seconds": 0.05, "compile": False},
     "ravine": {"num_steps": 150, "warmup": 50},
-    "landsat": {"epochs": 1, "halved_every": 1, "thin": 20, "averaged_steps": 40},
+    "landsat": {"epochs": 1, "halved_every": 1, "thin": 20, "averaged_steps": 40, "compile": False},
 }
+"""What differs from the quick scale."""
 
 
 @pytest.fixture(autouse=True)
@@ -38,12 +39,13 @@ def one_thread():
 
 def tiny(name, method, folder, seeds=range(2), progress=lambda share: None):
     experiment = EXPERIMENTS[name]
-    return execute(Cell(experiment, Scale("tiny", TINY[name], 2, 1.0), experiment.method(method), seeds), folder, progress)
+    settings = {**experiment.scales[0].settings, **TINY[name]}
+    return execute(Cell(experiment, Scale("tiny", settings, 2, 1.0), experiment.method(method), seeds), folder, progress)
 
 
 def test_every_experiment_gives_a_page_with_its_tables_and_figures(tmp_path):
     records = Records(tmp_path)
-    for name, settings in TINY.items():
+    for name in TINY:
         experiment = EXPERIMENTS[name]
         for method in experiment.methods:
             shares = []
@@ -59,7 +61,6 @@ def test_every_experiment_gives_a_page_with_its_tables_and_figures(tmp_path):
                 Record(name, scale.name, method.name, seed, "done", experiment.settings_of(method, scale), results, seeds=(0, 1))
                 for seed, results in outcome.results.items()
             )
-        assert set(settings) == set(experiment.scales[0].settings), "the tiny scale has the settings of the others"
     page, sections = write_report(tmp_path, tmp_path / "report")
     assert [section.experiment.name for section in sections] == list(TINY)
     for section in sections:
