@@ -46,7 +46,7 @@ def test_a_failed_cell_is_told_and_gives_exit_code_1(call, tmp_path):
     [
         (("--scale", "huge"), "one of quick, paper, got 'huge'"),
         (("--methods", "better"), "one of good, slow, bad, got 'better'"),
-        (("--seeds", "a-b"), "such as 0-4 or 0,2,7, got 'a-b'"),
+        (("--seeds", "a-b"), "such as 0-4 or 0,2,7, at most 10000 at once, got 'a-b'"),
     ],
 )
 def test_wrong_names_are_answered_with_the_choices(call, tmp_path, arguments, words):

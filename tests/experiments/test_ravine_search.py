@@ -122,7 +122,9 @@ def test_a_search_gives_a_page_with_settings_estimates_and_figure(tmp_path):
             Record(RAVINE_SEARCH.name, scale.name, method.name, seed, "done", settings, results, seeds=tuple(range(7)))
             for seed, results in outcome.results.items()
         )
-    page, (section,) = write_report(tmp_path, tmp_path / "report")
+    page, made = write_report(tmp_path, tmp_path / "report")
+    (section,) = made.sections
+    assert not made.problems
     assert set(TINY.settings) == set(scale.settings)
     assert [picture.name for picture in section.pictures] == ["ravine-search"]
     text = page.read_text()
