@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from experiments.toys import TOY
 
 from langevin.experiments import report
-from langevin.experiments.compare import Summary, differs, fisher, summarise, welch
+from langevin.experiments.compare import RULE, Summary, differs, fisher, summarise, welch
+from langevin.experiments.paper.landsat import LANDSAT
 from langevin.experiments.record import Record, Records
 from langevin.experiments.spec import Published
 
@@ -87,6 +90,46 @@ def test_a_difference_beyond_chance_is_marked_at_the_papers_scale_only(tmp_path)
     make(tmp_path / "quick", [10.0, 11.0], method="slow", scale="quick")
     assert "50.00 ± 0.10 ≠" not in text_of(page(tmp_path / "quick"))
     assert "not comparable" in page(tmp_path / "quick")
+
+
+def bold(html):
+    """Return the values that are set in bold."""
+    return re.findall(r'<td><span class="best">([^<]*)</span>', html)
+
+
+@pytest.mark.parametrize(("better", "expected"), [("high", ["20.00 ± 0.00"]), ("low", ["10.00 ± 0.00"]), ("", [])])
+def test_the_best_row_is_set_in_bold_and_no_other(tmp_path, monkeypatch, better, expected):
+    (table,) = TOY.tables
+    changed = replace(TOY, tables=(replace(table, columns=(replace(table.columns[0], better=better),)),))
+    monkeypatch.setattr(report, "EXPERIMENTS", {"toy": changed})
+    for method, value in (("good", 10.0), ("slow", 20.0), ("bad", 15.0)):
+        make(tmp_path, [value, value], method=method)
+    assert bold(page(tmp_path)) == expected
+
+
+def test_the_level_is_one_percent():
+    # With equal standard errors of five runs each, t has 8 degrees of freedom: 2.90 is p = .020, 3.60 is p = .007.
+    for distance, is_marked in ((2.90, False), (3.30, False), (3.40, True), (3.60, True)):
+        ours = Summary(5, distance * 2**0.5, 1.0)
+        assert differs(ours, Published(0.0, 1.0, 5)) is is_marked, distance
+    assert fisher(Summary(10, 0.9, 0.1), Published(0.4, None, 10)) == pytest.approx(0.057, abs=1e-3)
+    assert differs(Summary(10, 1.0, 0.1), Published(0.5, None, 10), is_count=True) is False  # p = .033
+    assert differs(Summary(10, 1.0, 0.1), Published(0.3, None, 10), is_count=True) is True  # p = .003
+    assert "p < 0.01" in RULE
+
+
+def test_a_page_whose_first_record_failed_is_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "EXPERIMENTS", {"landsat": LANDSAT})
+    records = Records(tmp_path)
+    for number, method in enumerate(LANDSAT.methods):
+        results = {"train": 90.0, "test": 80.0, "train_error": np.full(9, 10.0), "test_error": np.full(9, 20.0)}
+        settings = LANDSAT.settings_of(method, LANDSAT.scale("quick"))
+        outcome = {"status": "failed", "error": "oh"} if number in (0, 4) else {"status": "done", "results": results}
+        records.add([Record("landsat", "quick", method.name, 0, settings=settings, **outcome)])
+    path, made = report.write_report(tmp_path, tmp_path / "report")
+    assert not made.problems
+    assert [picture.name for picture in made.sections[0].pictures] == ["figure-4"]
+    assert path.read_text().count("Failed: ") == 2
 
 
 def test_failures_and_warnings_are_on_the_page(tmp_path):

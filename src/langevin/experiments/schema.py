@@ -85,6 +85,8 @@ def from_line(entry: Any) -> Record:
     for name, (what, holds) in _SCHEMA.items():
         if not holds(fields[name]):
             raise ValueError(f"{name} needs {what}, got {str(fields[name])[:50]!r}")
+    if fields["status"] == "done" and fields["error"] is not None:
+        raise ValueError("error needs null in a record that is done")
     if fields["seed"] not in fields["seeds"]:
         raise ValueError(f"seeds needs the seed {fields['seed']}, got {fields['seeds'][:5]}")
     return Record(**{**fields, "notes": tuple(fields["notes"]), "seeds": tuple(fields["seeds"])})
