@@ -82,18 +82,19 @@ def test_a_run_goes_on_and_does_not_start_again(tmp_path, monkeypatch):
 def test_a_full_disk_is_an_os_error_and_the_next_call_goes_on(tmp_path, monkeypatch):
     whole, out = run(tmp_path / "whole").draws, tmp_path / "cut"
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for share in (0.6, 0.8):  # while it starts, and while it goes on
 
-    def fill(done):
-        if done > 0.6:  # no file may grow from here on
-            resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+        def fill(done, share=share):
+            if done > share:  # no file may grow from here on
+                resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
 
-    try:
-        with pytest.raises(OSError, match=r"too large|No space") as caught:
-            run(out, fill)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert caught.value.errno in (errno.EFBIG, errno.ENOSPC)
-    forbid_a_new_start(monkeypatch)
+        try:
+            with pytest.raises(OSError, match=r"too large|No space") as caught:
+                run(out, fill)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert caught.value.errno in (errno.EFBIG, errno.ENOSPC)
+        forbid_a_new_start(monkeypatch)
     target = Counted()
     assert torch.equal(run(out, target=target).draws, whole)
     assert len(target.calls) < 0.7 * STEPS
