@@ -5,10 +5,9 @@ The same records give the same page, byte for byte: it has no clock and no rando
 
 from __future__ import annotations
 
-import base64
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -17,142 +16,16 @@ from typing import Any
 import jinja2
 from matplotlib.figure import Figure
 
-from langevin.experiments.compare import RULE, Summary, differs, summarise
+from langevin.experiments.compare import RULE, differs, summarise
+from langevin.experiments.contents import Entry, ListingView, Page, Picture, Row, Section, TableView, Timing, number
 from langevin.experiments.figures import FIGURES, View, overview, png
 from langevin.experiments.record import Found, Problem, Record, read_records
 from langevin.experiments.registry import EXPERIMENTS
 from langevin.experiments.schema import is_number
-from langevin.experiments.spec import Column, Experiment, Listing, Method, Published, Scale, Table
+from langevin.experiments.spec import Column, Listing, Method, Scale, Table
 from langevin.journal import write_atomic
 
-__all__ = ["Page", "Section", "make_page", "plain_tables", "write_report"]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One quantity of one method."""
-
-    ours: Summary | None
-    published: Published | None
-    differs: bool | None  # beyond chance; None for no test
-    is_best: bool
-    column: Column
-
-    @property
-    def text(self) -> str:
-        """Ours, with its standard error."""
-        return "–" if self.ours is None else _written(self.ours, self.column)
-
-    @property
-    def published_text(self) -> str:
-        """The paper's, with its standard error."""
-        return "" if self.published is None else _written(self.published, self.column)
-
-    @property
-    def mark(self) -> str:
-        """Sign of the comparison."""
-        return {None: "", True: "≠", False: "≈"}[self.differs]
-
-
-@dataclass(frozen=True)
-class Row:
-    """A method in a table."""
-
-    method: Method
-    n: int
-    entries: tuple[Entry, ...]
-    temperature: str  # of its law for small steps, in words
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether the paper has no such row."""
-        return "*" in self.method.ours
-
-
-@dataclass(frozen=True)
-class TableView:
-    """A table with its rows."""
-
-    table: Table
-    rows: tuple[Row, ...]
-
-    @property
-    def has_published(self) -> bool:
-        """Whether any row has a published number."""
-        return any(entry.published for row in self.rows for entry in row.entries)
-
-
-@dataclass(frozen=True)
-class ListingView:
-    """A listing with its rows: (method, label, ours by seed, published by run)."""
-
-    listing: Listing
-    rows: tuple[tuple[Method, str, tuple[str, ...], tuple[str, ...]], ...]
-    width: int
-
-    @property
-    def heads(self) -> tuple[str, ...]:
-        """Headings of the runs."""
-        return self.listing.heads or tuple(f"run {k + 1}" for k in range(self.width))
-
-
-@dataclass(frozen=True)
-class Timing:
-    """What a method cost, cell by cell."""
-
-    method: Method
-    seeds: str
-    seconds: float
-    cpu_seconds: float
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure of the page."""
-
-    name: str
-    caption: str
-    data: bytes
-
-    @property
-    def uri(self) -> str:
-        """The picture as text."""
-        return "data:image/png;base64," + base64.b64encode(self.data).decode()
-
-
-@dataclass(frozen=True)
-class Section:
-    """An experiment on the page."""
-
-    experiment: Experiment
-    scale: Scale
-    tables: tuple[TableView, ...]
-    listings: tuple[ListingView, ...]
-    pictures: tuple[Picture, ...]
-    timings: tuple[Timing, ...]
-    failures: tuple[Record, ...]
-    notes: tuple[str, ...]
-    origins: tuple[str, ...]
-    amendments: tuple[str, ...]  # what was added to records after their runs
-    view: View
-
-    @property
-    def seconds(self) -> float:
-        """Wall time of all its cells."""
-        return sum(timing.seconds for timing in self.timings)
-
-
-@dataclass(frozen=True)
-class Page:
-    """All that the page shows."""
-
-    sections: tuple[Section, ...]
-    problems: tuple[Problem, ...]  # records and pictures that were left out
-
-    @property
-    def cover(self) -> dict[str, View]:
-        """The experiments for the picture of the README: of one that is there at two scales the larger, which comes first."""
-        return {section.experiment.name: section.view for section in reversed(self.sections)}
+__all__ = ["make_page", "plain_tables", "write_report"]
 
 
 def write_report(records: str | os.PathLike[str], out: str | os.PathLike[str], scale: str | None = None) -> tuple[Path, Page]:
@@ -340,8 +213,8 @@ def _listing(view: View, listing: Listing) -> ListingView:
     for method in view.experiment.methods:
         own = _done(view, method)
         for key, label in listing.keys.items() if own else ():
-            ours = tuple(_number(record.results.get(key), listing.digits) for record in own[: listing.runs])
-            theirs = tuple(_number(value, listing.digits) for value in listing.published.get(method.name, {}).get(key, ()))
+            ours = tuple(number(record.results.get(key), listing.digits) for record in own[: listing.runs])
+            theirs = tuple(number(value, listing.digits) for value in listing.published.get(method.name, {}).get(key, ()))
             rows.append((method, label, ours, theirs))
     return ListingView(listing, tuple(rows), max((max(len(row[2]), len(row[3])) for row in rows), default=0))
 
@@ -376,19 +249,6 @@ def _origin(record: Record) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in origin.get("versions", {}).items())
     machine = origin.get("machine", {})
     return f"commit {origin.get('commit') or 'unknown'}; {versions}; {machine.get('processor')}, {machine.get('cores')} cores"
-
-
-def _number(value: Any, digits: int) -> str:
-    if isinstance(value, str):
-        return value
-    return "–" if value is None else f"{value:,.{digits}f}".replace("-", "−")
-
-
-def _written(value: Summary | Published, column: Column) -> str:
-    if column.is_count:
-        return f"{round(value.mean * value.n)} of {value.n}"
-    has_error = value.error is not None and column.digits > 0
-    return _number(value.mean, column.digits) + (f" ± {_number(value.error, column.digits)}" if has_error else "")
 
 
 def _setting(value: Any) -> str:
