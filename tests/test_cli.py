@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 from experiments.toys import TOY
@@ -11,6 +16,7 @@ from typer.testing import CliRunner
 
 import langevin.cli
 from langevin.experiments import report
+from langevin.experiments.record import Records, read_records
 
 
 @pytest.fixture
@@ -46,13 +52,116 @@ def test_a_failed_cell_is_told_and_gives_exit_code_1(call, tmp_path):
     [
         (("--scale", "huge"), "one of quick, paper, got 'huge'"),
         (("--methods", "better"), "one of good, slow, bad, got 'better'"),
-        (("--seeds", "a-b"), "such as 0-4 or 0,2,7, got 'a-b'"),
+        (("--seeds", "a-b"), "such as 0-4 or 0,2,7, at most 10000 at once, got 'a-b'"),
     ],
 )
 def test_wrong_names_are_answered_with_the_choices(call, tmp_path, arguments, words):
     done = call("run", "toy", "--out", tmp_path, *arguments)
     assert done.exit_code == 2
     assert words in done.output
+
+
+@pytest.mark.parametrize("text", ["5-2", ",", "1,,2", "-3", "0-", "²", "0-99999999", "1e3", "0 1", "99999999999999999999"])
+def test_seeds_that_are_none_are_refused_before_anything_is_run(call, tmp_path, text):
+    done = call("run", "toy", "--out", tmp_path / "records", f"--seeds={text}")
+    assert done.exit_code == 2
+    assert done.stderr.strip().splitlines() == [
+        f"error: --seeds needs numbers such as 0-4 or 0,2,7, at most 10000 at once, got {text!r}"
+    ]
+    assert not (tmp_path / "records").exists()
+
+
+def test_a_folder_that_cannot_be_is_said_in_one_line(call, tmp_path):
+    (tmp_path / "file").write_text("x")
+    made = call("run", "toy", "--methods", "good", "--out", tmp_path / "records")
+    assert made.exit_code == 0
+    for arguments in (
+        ("run", "toy", "--out", tmp_path / "file"),
+        ("run", "toy", "--out", tmp_path / "file" / "below"),
+        ("report", "--records", tmp_path / "file"),
+        ("report", "--records", tmp_path / "records", "--out", tmp_path / "file"),
+        ("report", "--records", tmp_path / "records", "--out", tmp_path / "page", "--scale", "huge"),
+    ):
+        done = call(*arguments)
+        assert done.exit_code == 2, done.output
+        assert len(done.stderr.strip().splitlines()) == 1
+        assert done.stderr.startswith("error: ")
+        assert str(tmp_path) in done.stderr
+
+
+def test_a_damaged_journal_stops_a_run_with_its_line_and_what_to_do(call, tmp_path):
+    call("run", "toy", "--methods", "good", "--out", tmp_path)
+    path = tmp_path / "records.jsonl"
+    path.write_text(path.read_text().replace("10.0", "90.0"))
+    done = call("run", "toy", "--methods", "good", "--out", tmp_path)
+    assert done.exit_code == 2
+    assert "records.jsonl line 2: its checksum is wrong" in done.stderr
+    assert "remove that line" in done.stderr
+
+
+def test_a_full_disk_ends_a_run_in_words_and_what_is_done_is_kept(call, tmp_path, monkeypatch):
+    add, count = Records.add, []
+
+    def full(self, records):
+        count.append(1)
+        if len(count) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device", str(self.folder))
+        add(self, records)
+
+    monkeypatch.setattr(Records, "add", full)
+    done = call("run", "toy", "--methods", "good,bad", "--out", tmp_path)
+    assert done.exit_code == 1
+    assert "No space left on device" in done.stderr
+    assert "1 of 2 cells are done and recorded, and the same command goes on from here" in done.stderr
+    assert "1 cells to run" in call("run", "toy", "--methods", "good,bad", "--out", tmp_path).output
+
+
+INTERRUPTED = """
+import sys
+from experiments.toys import TOY
+import langevin.cli
+if __name__ == "__main__":
+    langevin.cli.EXPERIMENTS, langevin.cli.find = {"toy": TOY}, {"toy": TOY}.__getitem__
+    langevin.cli.main()
+"""
+
+
+@pytest.mark.parametrize(("sign", "done"), [("work/toy-paper-slow*/counter", 1), ("work/*", 0)], ids=["running", "starting"])
+def test_ctrl_c_keeps_the_finished_cells_and_says_so(tmp_path, sign, done):
+    tests, out = Path(__file__).parent, tmp_path / "records"
+    (tmp_path / "script.py").write_text(INTERRUPTED)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tests), str(Path(langevin.cli.__file__).parents[1])])}
+    command = [
+        sys.executable,
+        str(tmp_path / "script.py"),
+        "run",
+        "toy",
+        "--scale",
+        "paper",
+        "--methods",
+        "good,slow",
+        "--out",
+        str(out),
+    ]
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 120
+    while not list(out.glob(sign)):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    if not done:
+        time.sleep(0.5)  # the process that was started imports torch
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"interrupted; {done} of 2 cells are done and recorded, and the same command goes on from here" in errors
+    assert "Traceback" not in errors
+    if done:
+        found = read_records(out)
+        assert not found.problems
+        assert {record.method for record in found.records} == {"good"}
 
 
 def test_without_records_there_is_no_report(call, tmp_path):

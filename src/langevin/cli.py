@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -14,13 +17,13 @@ from tqdm.auto import tqdm
 from langevin.experiments.record import Records
 from langevin.experiments.registry import EXPERIMENTS, find
 from langevin.experiments.runner import Monitor, plan, run_cells
-from langevin.experiments.spec import Experiment
 from langevin.experiments.worker import Cell, Finished
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(help="The experiments of the paper: list, run, report.", add_completion=False, no_args_is_help=True)
 
+MOST_SEEDS = 10_000
 RECORDS, REPORT = Path("out/records"), Path("out/report")
 
 
@@ -47,19 +50,24 @@ def run(
     out: Annotated[Path, typer.Option(help="The folder of records; what is done there is not run again.")] = RECORDS,
 ) -> None:
     """Run experiments, or go on with them; Ctrl-C or a kill loses nothing that is done."""
-    chosen = _experiments(names)
-    with _SpokenErrors():
-        records = Records(out)
+    with _spoken_errors():
+        chosen = list(EXPERIMENTS.values()) if names == ["all"] else [find(name) for name in names]
         given = [name for name in methods.split(",") if name] or None
-        cells = plan(chosen, scale, records, methods=given, seeds=_numbers(seeds))
+        numbers = _numbers(seeds)
+        records = Records(out)
+        cells = plan(chosen, scale, records, methods=given, seeds=numbers)
     typer.echo(f"{len(cells)} cells to run at scale {scale}, {jobs} at a time; records in {out}")
     monitor = _Bar(cells)
     try:
         run_cells(cells, records, jobs=jobs, monitor=monitor)
     except KeyboardInterrupt:
         monitor.close()
-        typer.echo("interrupted; the same command goes on from here", err=True)
+        typer.echo(f"interrupted; {monitor.so_far}, and the same command goes on from here", err=True)
         raise typer.Exit(130) from None
+    except OSError as error:  # the disk is full, or the folder is gone
+        monitor.close()
+        typer.echo(f"error: {error}; {monitor.so_far}, and the same command goes on from here", err=True)
+        raise typer.Exit(1) from None
     finally:
         monitor.close()
         records.close()
@@ -77,10 +85,12 @@ def report(
     """Write one self-contained page, and the pictures, from records alone."""
     from langevin.experiments.report import plain_tables, write_report  # Matplotlib takes a second to import
 
-    with _SpokenErrors():
-        page, sections = write_report(records, out, scale or None)
-    typer.echo(plain_tables(sections))
-    typer.echo(f"report: {page.resolve()}")
+    with _spoken_errors():
+        path, page = write_report(records, out, scale or None)
+    for problem in page.problems:
+        typer.echo(f"left out: {problem}", err=True)
+    typer.echo(plain_tables(page.sections))
+    typer.echo(f"report: {path.resolve()}")
 
 
 class _Bar(Monitor):
@@ -90,6 +100,7 @@ class _Bar(Monitor):
         self.failed: list[str] = []
         self._shares: Counter[str] = Counter()
         self._running: list[str] = []
+        self._done, self._total = 0, len(cells)
         total = sum(cell.scale.seconds for cell in cells)
         shape = "{percentage:3.0f}% |{bar}| {elapsed}, left {remaining} {postfix}"
         self._bar = tqdm(total=total, bar_format=shape, file=sys.stderr, disable=None, mininterval=0.2, smoothing=0.05)
@@ -112,8 +123,15 @@ class _Bar(Monitor):
         if outcome.error:
             self.failed.append(cell.name)
             line += f", FAILED: {outcome.error.strip().splitlines()[-1]}"
+        else:
+            self._done += 1
         tqdm.write(line)
         sys.stdout.flush()
+
+    @property
+    def so_far(self) -> str:
+        """What is done, in words."""
+        return f"{self._done} of {self._total} cells are done and recorded"
 
     def close(self) -> None:
         """Leave the bar as it is."""
@@ -129,32 +147,28 @@ class _Bar(Monitor):
         self._bar.set_postfix_str("; ".join(self._running))
 
 
-class _SpokenErrors:
+@contextmanager
+def _spoken_errors() -> Iterator[None]:
     """Turn what users can get wrong into a message and exit code 2."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, (ValueError, RuntimeError, FileNotFoundError)):
-            typer.echo(f"error: {error}", err=True)
-            raise typer.Exit(2) from error
-
-
-def _experiments(names: list[str]) -> list[Experiment]:
-    with _SpokenErrors():
-        return list(EXPERIMENTS.values()) if names == ["all"] else [find(name) for name in names]
+    try:
+        yield
+    except (ValueError, RuntimeError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from error
 
 
 def _numbers(text: str) -> list[int] | None:
     """Read 0-4 or 0,2,7."""
+    if not text:
+        return None
     found: list[int] = []
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        if not first.isdigit() or (last and not last.isdigit()):
-            raise ValueError(f"--seeds needs numbers such as 0-4 or 0,2,7, got {text!r}")
-        found += range(int(first), int(last or first) + 1)
-    return found or None
+    for part in text.split(","):
+        match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", part.strip())
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if not first <= last < first + MOST_SEEDS:
+            raise ValueError(f"--seeds needs numbers such as 0-4 or 0,2,7, at most {MOST_SEEDS} at once, got {text!r}")
+        found += range(first, last + 1)
+    return found
 
 
 def _duration(seconds: float) -> str:

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from langevin.experiments import plans, training
 from langevin.experiments.paper import cifar, mnist, networks
-from langevin.experiments.plans import MLP, Plan, Stage
-from langevin.schedules import constant
-from langevin.targets import priors
 
 
 @pytest.fixture
-def tiny(monkeypatch):
-    """MNIST's rows with a small plan on the data that ship with the package."""
-
-    def plan(method, scale):
-        stage = Stage(2, "MSGLD", constant(0.1), {"bias_factor": 2.0}, priors.gaussian(std=1.0), 0.01)
-        return Plan(method, "landsat", MLP((36, 5, 6)), (stage,), 50, rows=(100, 50), averaged_epochs=1, threshold=0.1)
-
-    monkeypatch.setitem(networks.PLANS, "mnist", plan)
-    return networks.MNIST
+def tiny():
+    """MNIST's rows with small settings, on the data that ship with the package."""
+    stage = {
+        "optimizer": "MSGLD",
+        "lr": 0.1,
+        "bias_factor": 2.0,
+        "prior": {"kind": "GaussianPrior", "std": 1.0},
+        "temperature": 0.01,
+    }
+    settings = {
+        **networks.MNIST.scale("quick").settings,
+        "data": "landsat", "network": {"kind": "MLP", "sizes": (36, 5, 6)}, "batch_size": 50, "num_data": None,
+        "rows": (100, 50), "epochs": (2,), "threshold": 0.1,
+    }  # fmt: skip
+    methods = tuple(replace(method, settings={"stage 1": stage}) for method in networks.MNIST.methods)
+    return replace(networks.MNIST, methods=methods, scales=(replace(networks.MNIST.scale("quick"), settings=settings),))
 
 
 def test_a_cell_gives_what_the_table_and_the_figure_ask_for(tiny, tmp_path):
@@ -32,17 +38,19 @@ def test_a_cell_gives_what_the_table_and_the_figure_ask_for(tiny, tmp_path):
     assert results[3]["test_error"].shape == results[3]["ratio"].shape == (2,)
     assert results[3]["test_error"][-1] == pytest.approx(100 - results[3]["test_accuracy"], abs=1e-4)
     assert results[3]["law_temperature"] == pytest.approx(0.01 / 3)
-    again = training.train(networks.PLANS["mnist"]("MSGLD", "quick"), 3, tmp_path / "3")
+    method, scale = tiny.method("msgld"), tiny.scale("quick")
+    again = training.train(plans.make_plan("MSGLD", list(method.settings.values()), scale.settings), 3, tmp_path / "3")
     assert again["test_accuracy"] == results[3]["test_accuracy"]  # the folder is the cell's: a finished run is read
 
 
-def test_rows_have_published_numbers_and_their_settings_in_words():
+def test_rows_have_published_numbers_and_all_their_settings():
     for experiment, published in ((networks.MNIST, mnist.PUBLISHED), (networks.CIFAR100, cifar.PUBLISHED[100])):
         names = {method.name for method in experiment.methods}
         for column in experiment.tables[0].columns:
             assert set(column.published) == {label.lower() for label in published} <= names
-    msgld = networks.MNIST.method("msgld").settings
-    assert msgld["stage 1"] == "lr 0.5, bias_factor 1.0, beta 0.99, prior GaussianPrior 1.0, τ 0.001"
+    assert networks.MNIST.method("msgld").settings["stage 1"] == {
+        "optimizer": "MSGLD", "lr": 0.5, "bias_factor": 1.0, "beta": 0.99, "prior": {"kind": "GaussianPrior", "std": 1.0},
+        "temperature": 0.001,
+    }  # fmt: skip
     assert networks.MNIST.method("asgld-invariant").ours == ("*",)
     assert [scale.is_paper for scale in networks.CIFAR10.scales] == [False, False, True]
-    assert isinstance(networks.PLANS["cifar10"]("SGD", "paper"), plans.Plan)

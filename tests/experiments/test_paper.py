@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from langevin.experiments import chains
 from langevin.experiments.figures import FIGURES, View, png
+from langevin.experiments.paper import landsat
 from langevin.experiments.paper.gaussian import running_errors
+from langevin.experiments.paper.landsat import LANDSAT
 from langevin.experiments.paper.ravine import PUBLISHED, Side, stacked_data
 from langevin.experiments.record import Record, Records
 from langevin.experiments.registry import EXPERIMENTS, find
@@ -21,10 +25,11 @@ from langevin.targets import ravine, ravine_data
 
 TINY = {
     "gaussian": {"num_steps": 1_100},
-    "mixture": {"cpu_seconds": 0.05},
+    "mixture": {"cpu_seconds": 0.05, "compile": False},
     "ravine": {"num_steps": 150, "warmup": 50},
-    "landsat": {"epochs": 1, "halved_every": 1, "thin": 20, "averaged_steps": 40},
+    "landsat": {"epochs": 1, "halved_every": 1, "thin": 20, "averaged_steps": 40, "compile": False},
 }
+"""What differs from the quick scale."""
 
 
 @pytest.fixture(autouse=True)
@@ -38,12 +43,13 @@ def one_thread():
 
 def tiny(name, method, folder, seeds=range(2), progress=lambda share: None):
     experiment = EXPERIMENTS[name]
-    return execute(Cell(experiment, Scale("tiny", TINY[name], 2, 1.0), experiment.method(method), seeds), folder, progress)
+    settings = {**experiment.scales[0].settings, **TINY[name]}
+    return execute(Cell(experiment, Scale("tiny", settings, 2, 1.0), experiment.method(method), seeds), folder, progress)
 
 
 def test_every_experiment_gives_a_page_with_its_tables_and_figures(tmp_path):
     records = Records(tmp_path)
-    for name, settings in TINY.items():
+    for name in TINY:
         experiment = EXPERIMENTS[name]
         for method in experiment.methods:
             shares = []
@@ -59,8 +65,9 @@ def test_every_experiment_gives_a_page_with_its_tables_and_figures(tmp_path):
                 Record(name, scale.name, method.name, seed, "done", experiment.settings_of(method, scale), results, seeds=(0, 1))
                 for seed, results in outcome.results.items()
             )
-        assert set(settings) == set(experiment.scales[0].settings), "the tiny scale has the settings of the others"
-    page, sections = write_report(tmp_path, tmp_path / "report")
+    page, made = write_report(tmp_path, tmp_path / "report")
+    sections = made.sections
+    assert not made.problems
     assert [section.experiment.name for section in sections] == list(TINY)
     for section in sections:
         assert [picture.name for picture in section.pictures] == [figure.name for figure in FIGURES[section.experiment.name]]
@@ -79,20 +86,59 @@ def test_a_seed_gives_the_same_alone_and_together(tmp_path):
 
 def test_landsat_goes_on_after_being_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["langevin.sample"], "_CHECKPOINT_SECONDS", 0.0)
-    expected = tiny("landsat", "msgld", tmp_path / "whole").results
     monkeypatch.setitem(TINY, "landsat", {**TINY["landsat"], "epochs": 6})
-    asked = []
 
     def stop(share):
         if share > 0.6:
             raise OSError("pulled the plug")
 
-    assert "pulled the plug" in tiny("landsat", "msgld", tmp_path / "cut", progress=stop).error
-    resumed = tiny("landsat", "msgld", tmp_path / "cut", progress=asked.append).results
+    def never(*args, **options):
+        raise AssertionError("the run was started again")
+
     whole = tiny("landsat", "msgld", tmp_path / "long").results
-    assert resumed[0]["test_error"].tolist() == whole[0]["test_error"].tolist()
-    assert min(share for share in asked if share > 0) > 0.0
-    assert len(expected) == 2
+    assert "pulled the plug" in tiny("landsat", "msgld", tmp_path / "cut", progress=stop).error
+    monkeypatch.setattr(chains, "sample", never)
+    resumed = tiny("landsat", "msgld", tmp_path / "cut")
+    assert resumed.error is None, resumed.error
+    assert resumed.results[0]["test_error"].tolist() == whole[0]["test_error"].tolist()
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What landsat asks of the chains, which give draw k the accuracies k and k / 2 percent, and chain 1 twice as much."""
+    found = {}
+
+    def fake(kernel, target, init, *, num_steps, thin, **options):
+        found.update(options, kernel=kernel, num_steps=num_steps, thin=thin)
+        train = torch.arange(num_steps // thin) / 100
+        return SimpleNamespace(draws=torch.stack([train, train / 2], -1) * torch.tensor([1.0, 2.0])[:, None, None])
+
+    monkeypatch.setattr(landsat, "run_chains", fake)
+    return found
+
+
+@pytest.mark.parametrize("name", ["quick", "short", "paper"])
+def test_landsats_rate_is_halved_every_so_many_epochs(asked, tmp_path, name):
+    epochs, halved = {"quick": (30, 3), "short": (300, 30), "paper": (3_000, 300)}[name]
+    LANDSAT.run(LANDSAT.method("sgld"), LANDSAT.scale(name), range(2), tmp_path, lambda share: None)
+    rate, per_epoch = asked["kernel"].step_size, 4435 / 50
+    assert asked["num_steps"] == int(epochs * per_epoch)
+    assert rate(0) == pytest.approx(0.1 / 4435)
+    for period in range(10):  # a little after the start of each period, and a little before its end
+        for epoch in (period * halved + 0.1, (period + 1) * halved - 0.1):
+            assert rate(int(epoch * per_epoch)) == pytest.approx(0.1 / 4435 / 2**period), (period, epoch)
+
+
+@pytest.mark.parametrize("name", ["quick", "short", "paper"])
+def test_landsat_averages_the_last_draws_and_no_more(asked, tmp_path, name):
+    results = LANDSAT.run(LANDSAT.method("msgld"), LANDSAT.scale(name), range(2), tmp_path, lambda share: None)
+    count = {"quick": 40, "short": 100, "paper": 200}[name]
+    total = asked["num_steps"] // asked["thin"]
+    mean = sum(range(total - count, total)) / count
+    assert [results[0]["train"], results[0]["test"]] == pytest.approx([mean, mean / 2])
+    assert [results[1]["train"], results[1]["test"]] == pytest.approx([2 * mean, mean])
+    assert results[0]["draws"] == count
+    assert results[0]["train_error"].shape == (total,)
 
 
 def test_ravines_side_by_side_are_ravines():

@@ -4,7 +4,7 @@ import pytest
 
 from langevin import priors
 from langevin.experiments.paper import cifar, mnist
-from langevin.experiments.plans import MLP, ResNet18
+from langevin.experiments.plans import MLP, ResNet18, decay
 
 A = "bias_factor"
 
@@ -31,9 +31,9 @@ def test_mnist_at_paper_scale_is_the_appendix():
         assert all(s.lr(s.epochs - 1) == s.lr(0) for s in plan.stages)
         assert {s.optimizer for s in plan.stages} == {method}
         assert (plan.data, plan.network, plan.batch_size, plan.rows) == ("mnist", MLP((784, 800, 800, 10)), 100, None)
-        assert (plan.num_data, plan.averaged_epochs, plan.standardise, plan.augment) == (60_000, 5, False, False)
+        assert (plan.num_data, plan.averaged_epochs, plan.standardise, plan.padding) == (60_000, 5, False, None)
         assert plan.threshold == pytest.approx(0.01996, abs=1e-5)
-    assert mnist.SEEDS["paper"] == (0, 1, 2)
+    assert mnist.SCALES["paper"].num_seeds == 3
 
 
 @pytest.mark.parametrize("num_classes", [10, 100])
@@ -64,14 +64,14 @@ def test_cifar_at_paper_scale_is_the_appendix(num_classes):
             assert stage.lr(epoch) == pytest.approx(lr * factor ** (epoch // length))
         assert (plan.data, plan.network) == (f"cifar{num_classes}", ResNet18(num_classes, 64))
         assert (plan.batch_size, plan.num_data, plan.rows, plan.averaged_epochs) == (100, 50_000, None, 5)
-        assert (plan.standardise, plan.augment) == (True, True)
-    assert len(cifar.SEEDS["paper"]) == 5
+        assert (plan.standardise, plan.padding) == (True, 4)
+    assert cifar.SCALES[num_classes]["paper"].num_seeds == 5
 
 
 @pytest.mark.parametrize(("num_classes", "length"), [(10, 4), (100, 9)])
 def test_a_shorter_cifar_run_decays_in_proportion(num_classes, length):
-    factor = cifar.DECAY[num_classes][0]
-    lr = cifar.decay(0.1, num_classes, 25)
+    factor = cifar.DECAY[num_classes]["factor"]
+    lr = decay(0.1, 25, **cifar.DECAY[num_classes])
     assert [lr(epoch) for epoch in range(25)] == pytest.approx([0.1 * factor ** (epoch // length) for epoch in range(25)])
 
 
@@ -79,13 +79,13 @@ def test_every_method_has_a_plan_at_every_scale():
     for scale in mnist.SCALES:
         assert [mnist.plan(method, scale).method for method in mnist.METHODS] == list(mnist.METHODS)
     for num_classes, methods in cifar.METHODS.items():
-        for scale in cifar.SCALES:
+        for scale in cifar.SCALES[num_classes]:
             assert [cifar.plan(method, scale, num_classes).method for method in methods] == list(methods)
     assert all(stage.settings["invariant"] for stage in mnist.plan("MSGLD invariant").stages)
     assert all(stage.prior is None for stage in mnist.plan("Adam, no prior").stages)
     with pytest.raises(ValueError, match=r"mnist.plan\(method=...\) needs one of .*, got 'SGD'"):
         mnist.plan("SGD")
-    with pytest.raises(ValueError, match=r"cifar.plan\(scale=...\) needs one of paper, .*, got 'tiny'"):
+    with pytest.raises(ValueError, match=r"cifar.plan\(scale=...\) needs one of quick, .*, got 'tiny'"):
         cifar.plan("SGD", "tiny")
     with pytest.raises(ValueError, match=r"cifar.plan\(num_classes=...\) needs 10 or 100, got 20"):
         cifar.plan("SGD", "paper", 20)

@@ -10,18 +10,20 @@ import torch
 import langevin as lv
 from langevin.drifts import Adam, Momentum
 from langevin.experiments.batched import mean_positions, twin
-from langevin.experiments.chains import SEED, normal_starts
+from langevin.experiments.chains import normal_starts
 from langevin.experiments.figures import FIGURES, View, png
 from langevin.experiments.paper import ravine_search
 from langevin.experiments.paper.ravine import Side, stacked_data
-from langevin.experiments.paper.ravine_search import FIRST, FURTHER, RAVINE_SEARCH, candidates, reheating
+from langevin.experiments.paper.ravine_search import FIRST, FURTHER, RAVINE_SEARCH, SHARED, candidates
 from langevin.experiments.record import Record, Records
 from langevin.experiments.report import write_report
 from langevin.experiments.spec import Scale
 from langevin.experiments.worker import Cell, execute
 from langevin.targets import ravine
 
-TINY = Scale("tiny", {"num_steps": 90, "warmup": 30, "num_settings": 6, "first_sets": 2, "further_sets": 2}, 3, 1.0)
+SEED = 0
+SHORT = {"num_steps": 90, "warmup": 30, "num_settings": 6, "first_sets": 2, "further_sets": 2, "compile": False}
+TINY = Scale("tiny", {**SHARED, **SHORT}, 3, 1.0)
 SEARCHED = [method for method in RAVINE_SEARCH.methods if isinstance(method.settings["step_size"], tuple)]
 
 
@@ -34,6 +36,10 @@ def one_thread():
     torch.set_num_threads(before)
 
 
+def reheating(initial, cycle_length):
+    return ravine_search.reheating(initial, cycle_length=cycle_length, flat=0.8, fall=0.1, floor=0.01, decay=0.7)
+
+
 def tiny(method, folder, seeds=range(3), progress=lambda share: None):
     folder.mkdir(exist_ok=True)
     return execute(Cell(RAVINE_SEARCH, TINY, RAVINE_SEARCH.method(method), seeds), folder, progress)
@@ -42,10 +48,10 @@ def tiny(method, folder, seeds=range(3), progress=lambda share: None):
 @pytest.mark.parametrize("method", SEARCHED, ids=lambda method: method.name)
 def test_many_settings_at_once_walk_as_sample_walks_with_each(method):
     sets, length = range(100, 102), {"num_steps": 120, "warmup": 40, "batch_size": 20}
-    tried = candidates(method, 8, length["num_steps"])
+    tried = candidates(method, {**SHARED, "num_settings": 8, "num_steps": length["num_steps"]})
     assert {candidate.step_size.text.count("flat-top") for candidate in tried} == {0, 1}, "some explore, some do not"
     kernels = [candidate.kernel(method) for candidate in tried]
-    data, starts = stacked_data(sets), normal_starts(sets, 2)
+    data, starts = stacked_data(sets), normal_starts(sets, 2, seed=SEED)
     together = mean_positions(kernels, ravine(), starts, data, chains=sets, seed=SEED, progress=lambda share: None, **length)
     for kernel, found in zip(kernels, together, strict=True):
         kept = lv.sample(
@@ -57,7 +63,7 @@ def test_many_settings_at_once_walk_as_sample_walks_with_each(method):
 
 def test_a_chain_that_goes_non_finite_disturbs_no_other():
     sets, options = range(100, 102), {"chains": range(100, 102), "num_steps": 60, "warmup": 20, "batch_size": 20, "seed": SEED}
-    data, starts = stacked_data(sets), normal_starts(sets, 2)
+    data, starts = stacked_data(sets), normal_starts(sets, 2, seed=SEED)
     good = lv.sgld(1e-6)
     alone = mean_positions([good], ravine(), starts, data, progress=lambda share: None, **options)
     both = mean_positions([lv.sgld(1e300), good], ravine(), starts, data, progress=lambda share: None, **options)
@@ -73,7 +79,7 @@ def test_kernels_that_differ_in_more_than_numbers_are_refused():
 
 
 def test_every_method_tries_the_same_points_within_its_ranges():
-    tried = {method.name: candidates(method, 60, 30_000) for method in SEARCHED}
+    tried = {method.name: candidates(method, {**SHARED, "num_settings": 60, "num_steps": 30_000}) for method in SEARCHED}
     kinds = {name: [candidate.step_size.text.split(" ", 1)[1:] for candidate in found] for name, found in tried.items()}
     assert all(found == kinds["sgld"] for found in kinds.values())
     assert all(sum(word in str(text) for text in kinds["sgld"]) >= 8 for word in ("flat-top", "floor(step", "(1 + step"))
@@ -116,7 +122,9 @@ def test_a_search_gives_a_page_with_settings_estimates_and_figure(tmp_path):
             Record(RAVINE_SEARCH.name, scale.name, method.name, seed, "done", settings, results, seeds=tuple(range(7)))
             for seed, results in outcome.results.items()
         )
-    page, (section,) = write_report(tmp_path, tmp_path / "report")
+    page, made = write_report(tmp_path, tmp_path / "report")
+    (section,) = made.sections
+    assert not made.problems
     assert set(TINY.settings) == set(scale.settings)
     assert [picture.name for picture in section.pictures] == ["ravine-search"]
     text = page.read_text()
@@ -130,9 +138,9 @@ def test_a_search_gives_a_page_with_settings_estimates_and_figure(tmp_path):
 def test_the_choice_never_sees_a_fresh_data_set(tmp_path, monkeypatch):
     asked = []
 
-    def watched(seeds):
+    def watched(seeds, given):
         asked.append(seeds)
-        return stacked_data(seeds)
+        return stacked_data(seeds, given)
 
     monkeypatch.setattr(ravine_search, "stacked_data", watched)
     first = tiny("msgld-invariant", tmp_path / "first", range(3)).results
@@ -147,7 +155,7 @@ def test_the_choice_never_sees_a_fresh_data_set(tmp_path, monkeypatch):
 
 def test_the_choice_is_by_counts_then_by_distance(tmp_path):
     far = torch.tensor([[9.0, 9.0, 0.1], [0.1, 0.2, 9.0], [0.1, 0.1, 5.0], [torch.inf] * 3])
-    assert ravine_search._ranked(far) == [2, 1, 0, 3]
+    assert ravine_search._ranked(far, 0.3) == [2, 1, 0, 3]
 
 
 def test_a_killed_search_goes_on_with_the_stages_it_has(tmp_path):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from experiments.toys import TOY
 
 from langevin.experiments import report
-from langevin.experiments.compare import Summary, differs, fisher, summarise, welch
+from langevin.experiments.compare import RULE, Summary, differs, fisher, summarise, welch
+from langevin.experiments.paper.landsat import LANDSAT
 from langevin.experiments.record import Record, Records
 from langevin.experiments.spec import Published
 
@@ -72,8 +75,7 @@ def test_the_same_records_give_the_same_page_and_a_changed_one_changes_it(tmp_pa
     make(tmp_path, [10.0, 11.0, 12.0])
     before = page(tmp_path)
     assert page(tmp_path) == before
-    path = tmp_path / "records.jsonl"
-    path.write_text(path.read_text().replace('"value": 12.0', '"value": 15.0'))
+    make(tmp_path, [10.0, 11.0, 15.0])
     after = page(tmp_path)
     assert "12.00 ± 1.53" in after
     assert "11.00 ± 0.58" not in after
@@ -90,29 +92,69 @@ def test_a_difference_beyond_chance_is_marked_at_the_papers_scale_only(tmp_path)
     assert "not comparable" in page(tmp_path / "quick")
 
 
+def bold(html):
+    """Return the values that are set in bold."""
+    return re.findall(r'<td><span class="best">([^<]*)</span>', html)
+
+
+@pytest.mark.parametrize(("better", "expected"), [("high", ["20.00 ± 0.00"]), ("low", ["10.00 ± 0.00"]), ("", [])])
+def test_the_best_row_is_set_in_bold_and_no_other(tmp_path, monkeypatch, better, expected):
+    (table,) = TOY.tables
+    changed = replace(TOY, tables=(replace(table, columns=(replace(table.columns[0], better=better),)),))
+    monkeypatch.setattr(report, "EXPERIMENTS", {"toy": changed})
+    for method, value in (("good", 10.0), ("slow", 20.0), ("bad", 15.0)):
+        make(tmp_path, [value, value], method=method)
+    assert bold(page(tmp_path)) == expected
+
+
+def test_the_level_is_one_percent():
+    # With equal standard errors of five runs each, t has 8 degrees of freedom: 2.90 is p = .020, 3.60 is p = .007.
+    for distance, is_marked in ((2.90, False), (3.30, False), (3.40, True), (3.60, True)):
+        ours = Summary(5, distance * 2**0.5, 1.0)
+        assert differs(ours, Published(0.0, 1.0, 5)) is is_marked, distance
+    assert fisher(Summary(10, 0.9, 0.1), Published(0.4, None, 10)) == pytest.approx(0.057, abs=1e-3)
+    assert differs(Summary(10, 1.0, 0.1), Published(0.5, None, 10), is_count=True) is False  # p = .033
+    assert differs(Summary(10, 1.0, 0.1), Published(0.3, None, 10), is_count=True) is True  # p = .003
+    assert "p < 0.01" in RULE
+
+
+def test_a_page_whose_first_record_failed_is_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "EXPERIMENTS", {"landsat": LANDSAT})
+    records = Records(tmp_path)
+    for number, method in enumerate(LANDSAT.methods):
+        results = {"train": 90.0, "test": 80.0, "train_error": np.full(9, 10.0), "test_error": np.full(9, 20.0)}
+        settings = LANDSAT.settings_of(method, LANDSAT.scale("quick"))
+        outcome = {"status": "failed", "error": "oh"} if number in (0, 4) else {"status": "done", "results": results}
+        records.add([Record("landsat", "quick", method.name, 0, settings=settings, **outcome)])
+    path, made = report.write_report(tmp_path, tmp_path / "report")
+    assert not made.problems
+    assert [picture.name for picture in made.sections[0].pictures] == ["figure-4"]
+    assert path.read_text().count("Failed: ") == 2
+
+
 def test_failures_and_warnings_are_on_the_page(tmp_path):
     make(tmp_path, [1.0], method="good", notes=("a chain stopped",))
     make(tmp_path, [1.0], method="bad", status="failed", error="ZeroDivisionError: <oh>")
     html = page(tmp_path)
     assert "ZeroDivisionError: &lt;oh&gt;" in html
     assert "a chain stopped" in html
-    assert "Bad" not in report.plain_tables(report.make_sections(tmp_path))
+    assert "Bad" not in report.plain_tables(report.make_page(tmp_path).sections)
 
 
 def test_the_largest_scale_is_shown_unless_another_is_asked_for(tmp_path):
     make(tmp_path, [1.0, 1.0], scale="quick")
     make(tmp_path, [2.0, 2.0], scale="paper")
-    assert [section.scale.name for section in report.make_sections(tmp_path)] == ["paper"]
-    assert [section.scale.name for section in report.make_sections(tmp_path, "quick")] == ["quick"]
+    assert [section.scale.name for section in report.make_page(tmp_path).sections] == ["paper"]
+    assert [section.scale.name for section in report.make_page(tmp_path, "quick").sections] == ["quick"]
     with pytest.raises(ValueError, match="at scale short"):
-        report.make_sections(tmp_path, "short")
+        report.make_page(tmp_path, "short")
 
 
 def test_a_smaller_scale_is_shown_as_well_where_it_has_rows_that_the_larger_lacks(tmp_path):
     make(tmp_path, [2.0, 2.0], scale="paper")
     make(tmp_path, [1.0, 1.0], scale="quick")
     make(tmp_path, [3.0, 3.0], scale="quick", method="slow")
-    sections = report.make_sections(tmp_path)
+    sections = report.make_page(tmp_path).sections
     assert [section.scale.name for section in sections] == ["paper", "quick"]
     page, _ = report.write_report(tmp_path, tmp_path / "out")
     assert all(page.read_text().count(f'id="toy-{scale}"') == 1 for scale in ("paper", "quick"))
@@ -120,7 +162,7 @@ def test_a_smaller_scale_is_shown_as_well_where_it_has_rows_that_the_larger_lack
 
 def test_a_number_that_is_missing_is_a_dash(tmp_path):
     make(tmp_path, [None, None])
-    assert "–" in report.plain_tables(report.make_sections(tmp_path))
+    assert "–" in report.plain_tables(report.make_page(tmp_path).sections)
 
 
 def test_welch_is_scipys():
@@ -143,10 +185,10 @@ def test_there_is_no_test_without_two_standard_errors():
 def test_records_of_other_programs_are_refused(tmp_path):
     (tmp_path / "records.jsonl").write_text(json.dumps({"kind": "header", "format": "other", "version": 1}) + "\n")
     with pytest.raises(ValueError, match="langevin records"):
-        report.make_sections(tmp_path)
+        report.make_page(tmp_path)
 
 
 def test_listings_show_every_run(tmp_path):
     make(tmp_path, [3.14, 2.72])
-    (section,) = report.make_sections(tmp_path)
+    (section,) = report.make_page(tmp_path).sections
     assert section.listings[0].rows[0][2:] == (("3.1", "2.7"), ("1.0", "2.0"))

@@ -66,7 +66,7 @@ def images(tmp_path, monkeypatch):
     x, y = ((pixels * 7 + pixels // 251) % 256).astype(np.uint8), np.arange(30) % 10
     np.savez(tmp_path / "cifar10-12k.npz", x_train=x[:20], y_train=y[:20], x_test=x[20:], y_test=y[20:])
     monkeypatch.setenv("LANGEVIN_DATA", str(tmp_path))
-    return Plan("tiny", "cifar10-12k", ResNet18(10, 2), (stage("MSGLD"),), 10, standardise=True, augment=True)
+    return Plan("tiny", "cifar10-12k", ResNet18(10, 2), (stage("MSGLD"),), 10, standardise=True, padding=4)
 
 
 # ---- kills
@@ -275,7 +275,7 @@ def test_an_augmented_image_is_a_window_of_the_padded_one_perhaps_mirrored():
     pixels = torch.arange(6 * 3 * 32 * 32)
     batch = ((pixels * 31 + pixels // 97) % 251).to(torch.uint8).view(6, 3, 32, 32)
     choices = torch.tensor([[4, 4, 0], [4, 4, 1], [0, 8, 0], [8, 0, 1], [3, 5, 1], [7, 1, 0]])
-    changed = crop_and_flip(batch, choices)
+    changed = crop_and_flip(batch, choices, 4)
     assert (changed.shape, changed.dtype) == (batch.shape, torch.uint8)
     assert torch.equal(changed[0], batch[0])
     for image, (top, left, mirrored), found in zip(batch, choices.tolist(), changed, strict=True):
@@ -286,11 +286,11 @@ def test_an_augmented_image_is_a_window_of_the_padded_one_perhaps_mirrored():
 
 
 def test_augmentations_have_addresses_and_differ_by_epoch(images):
-    whole = augmentations(1, range(40), 100)
+    whole = augmentations(1, range(40), 100, 4)
     assert whole.shape == (40, 100, 3)
-    assert torch.equal(augmentations(1, range(7, 9), 100), whole[7:9])
+    assert torch.equal(augmentations(1, range(7, 9), 100, 4), whole[7:9])
     assert not torch.equal(whole[0], whole[20])
-    assert not torch.equal(augmentations(2, range(40), 100), whole)
+    assert not torch.equal(augmentations(2, range(40), 100, 4), whole)
     for column, bound in enumerate((9, 9, 2)):
         counts = whole[..., column].flatten().bincount(minlength=bound)
         assert len(counts) == bound

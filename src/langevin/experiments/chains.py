@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from langevin.checks import needs
 from langevin.experiments.spec import Progress
 from langevin.kernels import Kernel
 from langevin.noise import Purpose, normal, streams
 from langevin.sample import resume, sample
 from langevin.schedules import Schedule, explores
-from langevin.store import Samples
+from langevin.store import Samples, read_manifest
 from langevin.targets import Target
 
 __all__ = ["normal_starts", "run_chains"]
 
-SEED = 0
-"""Seed s of an experiment is chain s of the runs with this seed: it gives the same numbers alone and together."""
 
-
-def normal_starts(chains: range, dim: int, std: float = 1.0) -> Tensor:
+def normal_starts(chains: range, dim: int, *, seed: int, std: float = 1.0) -> Tensor:
     """Return starting positions N(0, std^2), (chains, dim), each at its own address."""
-    return std * normal(SEED, streams(Purpose.INIT, chains), 0, dim, dtype=torch.float64)
+    return std * normal(seed, streams(Purpose.INIT, chains), 0, dim, dtype=torch.float64)
 
 
 def run_chains(
@@ -36,27 +34,53 @@ def run_chains(
     init: Tensor,
     *,
     chains: range,
+    seed: int,
     num_steps: int,
     progress: Progress,
     out: Path | None = None,
     data: Sequence[Tensor] | None = None,
     keep: str | Callable[[Tensor], Tensor] = "positions",
-    **options: Any,
+    warmup: int = 0,
+    thin: int = 1,
+    batch_size: int | None = None,
+    compile: bool | str = "auto",
 ) -> Samples:
-    """Run `langevin.sample` with progress; with `out`, go on with what a killed run left there.
+    """Run `langevin.sample` with progress; with `out`, go on with what an earlier call left there, whatever ended it.
+
+    Seed s of an experiment is chain s of the runs with `seed`: it gives the same numbers alone and together. Nothing in `out` is
+    ever deleted: an OSError, such as a full disk, comes through, and the next call goes on from the last checkpoint.
 
     Raises:
-        RuntimeError: the run was interrupted, so its draws are not those that were asked for.
+        ValueError: what is in `out` is damaged, or of another run; the message says where it is and what to do.
+        RuntimeError: the run was interrupted, so its draws are not those that were asked for; or another process writes to `out`.
     """
     kernel = dataclasses.replace(kernel, step_size=_watched(kernel.step_size, num_steps, progress))
+    lengths = {"num_steps": num_steps, "warmup": warmup, "thin": thin, "batch_size": batch_size, "compile": compile}
+    numbered = {"seed": seed, "first_chain": chains.start}
     if out is not None and out.exists():
-        try:
-            again = keep if callable(keep) else None
-            return _whole(resume(out, kernel, target, data=data, keep=again, progress=False), num_steps)
-        except (OSError, KeyError, ValueError):  # killed before its first checkpoint, or made by another version
-            shutil.rmtree(out)
-    given = {"num_steps": num_steps, "data": data, "keep": keep, "out": out, **options}
-    return _whole(sample(kernel, target, init, seed=SEED, first_chain=chains.start, progress=False, **given), num_steps)
+        with _going_on(out):
+            _check_same(read_manifest(out), {**lengths, **numbered, "num_chains": len(init)})
+            samples = resume(out, kernel, target, data=data, keep=keep if callable(keep) else None, progress=False)
+    else:
+        samples = sample(kernel, target, init, data=data, keep=keep, out=out, progress=False, **lengths, **numbered)  # type: ignore[arg-type]
+    return _whole(samples, num_steps)
+
+
+@contextmanager
+def _going_on(out: Path) -> Iterator[None]:
+    """Say where a run is that cannot be gone on with, and what to do; a disk or a process in the way is another matter."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, FileNotFoundError) as error:
+        raise ValueError(
+            f"cannot go on with the run in {out}: {error}. Nothing was deleted; remove that folder to start the run again"
+        ) from error
+
+
+def _check_same(manifest: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    for name, value in wanted.items():
+        if manifest[name] != value:
+            raise needs("run_chains", name, f"what the run there has, {manifest[name]!r}", value)
 
 
 def _watched(schedule: Any, num_steps: int, progress: Progress) -> Schedule:

@@ -12,9 +12,7 @@ from langevin.experiments.data import load
 from langevin.experiments.plans import Plan
 from langevin.noise import Purpose, batch_indices, integers, stream
 
-__all__ = ["PADDING", "Inputs", "augmentations", "channel_moments", "crop_and_flip"]
-
-PADDING = 4
+__all__ = ["Inputs", "augmentations", "channel_moments", "crop_and_flip"]
 
 
 def channel_moments(images: Tensor) -> tuple[Tensor, Tensor]:
@@ -34,22 +32,23 @@ def channel_moments(images: Tensor) -> tuple[Tensor, Tensor]:
     return mean.float().view(-1, 1, 1), std.float().view(-1, 1, 1)
 
 
-def augmentations(seed: int, steps: range, batch_size: int, *, device: torch.device | str = "cpu") -> Tensor:
-    """Draw for every image of the steps' batches the crop's row and column, 0..8, and whether to flip: (step, batch, 3)."""
-    bounds = (2 * PADDING + 1, 2 * PADDING + 1, 2)
+def augmentations(seed: int, steps: range, batch_size: int, padding: int, *, device: torch.device | str = "cpu") -> Tensor:
+    """Draw for every image of the steps' batches the crop's row and column, 0..2 padding, and whether to flip: (step, batch, 3)."""
+    bounds = (2 * padding + 1, 2 * padding + 1, 2)
     return integers(seed, stream(Purpose.AUGMENT), steps, batch_size, bounds, device=device)
 
 
-def crop_and_flip(images: Tensor, choices: Tensor) -> Tensor:
-    """Cut from each image, padded by 4 black pixels on every side, a window of its own size; then mirror some.
+def crop_and_flip(images: Tensor, choices: Tensor, padding: int) -> Tensor:
+    """Cut from each image, padded by black pixels on every side, a window of its own size; then mirror some.
 
     Args:
         images: (n, channel, row, column), before any scaling, for there black is 0.
         choices: (n, 3): row and column of the window in the padded image, and 1 to mirror.
+        padding: how many pixels.
     """
     n, channels, height, width = images.shape
     top, left, mirrored = choices.unbind(1)
-    padded = functional.pad(images, (PADDING,) * 4)
+    padded = functional.pad(images, (padding,) * 4)
     row = torch.arange(height, device=images.device)
     column = torch.arange(width, device=images.device).expand(n, -1)
     column = torch.where(mirrored[:, None] == 1, width - 1 - column, column)
@@ -88,19 +87,21 @@ class Inputs:
         """Draw what is random in the steps' batches."""
         plan = self.plan
         rows = batch_indices(self.seed, stream(Purpose.BATCH), steps, plan.batch_size, plan.num_train, device=self.device)
-        choices = augmentations(self.seed, steps, plan.batch_size, device=self.device) if plan.augment else None
+        choices: Tensor | None = None
+        if plan.padding is not None:
+            choices = augmentations(self.seed, steps, plan.batch_size, plan.padding, device=self.device)
         return Epoch(steps.start, rows, choices)
 
     def batch(self, epoch: Epoch, step: int) -> tuple[Tensor, Tensor]:
         """Return inputs and labels of a step."""
         rows = epoch.rows[step - epoch.first]
         images = self.x_train[rows]
-        if epoch.choices is not None:
-            images = crop_and_flip(images, epoch.choices[step - epoch.first])
+        if epoch.choices is not None and self.plan.padding is not None:
+            images = crop_and_flip(images, epoch.choices[step - epoch.first], self.plan.padding)
         return self.scale(images), self.y_train[rows]
 
     def scale(self, images: Tensor) -> Tensor:
         """Return uint8 rows as the network takes them."""
         scaled = (images - self.centre) / self.spread
-        # Convolutions on a CPU run faster on colours that lie side by side; the weights stay as they are, for the fused update.
-        return scaled.contiguous(memory_format=torch.channels_last) if scaled.ndim == 4 else scaled
+        # Only the images: the weights stay as they are, for the fused update.
+        return scaled.contiguous(memory_format=torch.channels_last) if self.plan.channels_last else scaled

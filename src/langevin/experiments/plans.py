@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Protocol
 
@@ -12,11 +12,11 @@ from langevin import optim
 from langevin.checks import check_integer, check_number, needs
 from langevin.experiments.data import KNOWN
 from langevin.experiments.models import mlp, resnet18
-from langevin.schedules import Schedule
+from langevin.schedules import Schedule, constant, step_decay
 from langevin.targets import priors
 from langevin.targets.priors import Prior
 
-__all__ = ["BASELINES", "MLP", "Network", "Plan", "ResNet18", "Stage"]
+__all__ = ["BASELINES", "MLP", "Network", "Plan", "ResNet18", "Stage", "decay", "make_plan"]
 
 BASELINES = ("SGD", "Adam")
 """The optimizers that are torch's own."""
@@ -58,7 +58,7 @@ class Stage:
     Args:
         epochs: how many.
         optimizer: a name of `langevin.optim`, or "SGD" or "Adam" for torch's.
-        lr: learning rate on the mean loss as a function of the stage's own epoch 0, 1, ..., the paper's equation (4).
+        lr: learning rate on the mean loss as a function of the stage's own epoch 0, 1, ..., the paper's equation (3).
         settings: the optimizer's own.
         prior: None is flat; for SGD and Adam ``-log prior / N`` is added to the mean loss, so that all methods have one objective.
         temperature: tau; SGD and Adam have none.
@@ -96,7 +96,9 @@ class Plan:
         num_data: N of ``U = N * mean loss - log prior``; None takes the number of training rows.
         rows: how many training and test rows to use, from the first on; None takes all.
         standardise: subtract the training set's mean and divide by its deviation, by channel; otherwise divide by 255.
-        augment: crop at random from the image padded by 4, and flip it half of the time.
+        padding: crop at random from the image padded by so many black pixels, and flip it half of the time; None for neither.
+        channels_last: hand images over with their colours side by side, which is faster for wide networks on a CPU. For networks of
+            4 channels or fewer torch 2.13 then corrupts its memory in the backward pass (oneDNN): leave it False there.
         averaged_epochs: accuracies are averages over the evaluations after each of this many last epochs.
         threshold: report the share of connection weights with at least this magnitude.
     """
@@ -109,7 +111,8 @@ class Plan:
     num_data: int | None = None
     rows: tuple[int, int] | None = None
     standardise: bool = False
-    augment: bool = False
+    padding: int | None = None
+    channels_last: bool = False
     averaged_epochs: int = 5
     threshold: float | None = None
 
@@ -128,6 +131,8 @@ class Plan:
             raise needs("Plan", "batch_size", f"a divisor of the {self.num_train} training rows", self.batch_size)
         if self.num_data is not None:
             check_integer("Plan", "num_data", self.num_data, 1)
+        if self.padding is not None:
+            check_integer("Plan", "padding", self.padding, 0)
 
     @property
     def num_train(self) -> int:
@@ -156,6 +161,41 @@ class Plan:
     def to_plain(self) -> dict[str, Any]:
         """Return the plan as values that JSON can hold; two plans are the same run when these are equal."""
         return _plain(self)
+
+
+def decay(initial: float, epochs: int, *, factor: float, every: int, of: int) -> Schedule:
+    """Make equation (3) for a run of that many epochs: L is to them as `every` is to the paper's `of`.
+
+    Example:
+        >>> [decay(0.1, 250, factor=0.5, every=40, of=250)(epoch) for epoch in (0, 39, 40, 80)]
+        [0.1, 0.1, 0.05, 0.025]
+    """
+    if epochs == of:
+        return step_decay(initial, factor=factor, every=every)
+    text = f"{initial:g} * {factor:g}^floor(step * {of} / ({epochs} * {every}))"
+    return Schedule(text, lambda epoch: initial * factor ** (epoch * of // (epochs * every)))
+
+
+NETWORKS: dict[str, type[MLP] | type[ResNet18]] = {"MLP": MLP, "ResNet18": ResNet18}
+
+
+def make_plan(method: str, stages: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> Plan:
+    """Build the plan that plain settings describe, so that what is recorded is what is run.
+
+    Args:
+        method: its name.
+        stages: for each its optimizer, lr, prior, temperature, and the optimizer's own settings.
+        settings: `epochs`, one number for each stage; `decay` of the learning rate, as `decay` takes it, or None; `network` with
+            its `kind`; and what `Plan` takes.
+    """
+    rest = {name: value for name, value in settings.items() if name not in ("epochs", "decay", "network")}
+    network = dict(settings["network"])
+    built = []
+    for stage, epochs in zip(stages, settings["epochs"], strict=True):
+        own = {name: value for name, value in stage.items() if name not in ("optimizer", "lr", "prior", "temperature")}
+        lr = decay(stage["lr"], epochs, **settings["decay"]) if settings["decay"] else constant(stage["lr"])
+        built.append(Stage(epochs, stage["optimizer"], lr, own, priors.from_plain(stage["prior"]), stage["temperature"]))
+    return Plan(method, network=NETWORKS[network.pop("kind")](**network), stages=tuple(built), **rest)
 
 
 def _plain(value: Any) -> Any:

@@ -7,6 +7,9 @@ records/
   arrays/*.npz      what figures need, float32, one file for each cell; written before the lines that name it
   work/<cell>/      checkpoints of unfinished cells
 ```
+
+Every line has a checksum, and the name of an array file ends with that of its content. `read_records` leaves out what is damaged or
+not a record at all, and says so; whoever writes is refused a damaged journal.
 """
 
 from __future__ import annotations
@@ -14,89 +17,36 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import math
 import os
-import platform
-import subprocess
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from importlib import metadata
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from langevin.experiments.schema import FILE, LARGEST, Key, Record, digest, from_line, to_line, writable
 from langevin.journal import Journal, write_atomic
 
-__all__ = ["Record", "Records", "fingerprint", "provenance", "read_records"]
+__all__ = ["Found", "Problem", "Record", "Records", "fingerprint", "read_records"]
 
-FORMAT, VERSION = "langevin records", 1
-PACKAGES = ("langevin", "torch", "numpy", "numba", "scipy", "matplotlib")
-
-
-@dataclass(frozen=True)
-class Record:
-    """What became of one seed of a cell.
-
-    Args:
-        experiment: its name.
-        scale: its name.
-        method: its name.
-        seed: which run.
-        status: "done" or "failed".
-        settings: all of them, as `Experiment.settings_of` gives them.
-        results: numbers by name; None for what is not finite.
-        arrays: the file in `arrays/`, if there is one.
-        error: the traceback of a failed cell.
-        notes: warnings raised while it ran.
-        seconds: wall time of the cell, all its seeds together, without restarts before the last.
-        cpu_seconds: processor time of the same.
-        seeds: all seeds of the cell.
-        finished: when, ISO 8601 with the offset of UTC.
-        origin: commit, versions, machine.
-    """
-
-    experiment: str
-    scale: str
-    method: str
-    seed: int
-    status: str
-    settings: Mapping[str, Any]
-    results: Mapping[str, Any] = field(default_factory=dict)
-    arrays: str | None = None
-    error: str | None = None
-    notes: tuple[str, ...] = ()
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
-    seeds: tuple[int, ...] = ()
-    finished: str = ""
-    origin: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def key(self) -> tuple[str, str, str, int]:
-        """What the record is about."""
-        return self.experiment, self.scale, self.method, self.seed
-
-    @property
-    def is_done(self) -> bool:
-        """Whether there are results."""
-        return self.status == "done"
+FORMAT, VERSION = "langevin records", 2
+CUT_SHORT = "the last line was cut short, by a kill or a full disk; it is ignored"
 
 
 class _Lines:
     """The journal's lines added up: the last record of every key, and the last *done* one if a later attempt failed."""
 
     def __init__(self) -> None:
-        self.records: dict[tuple[str, str, str, int], Record] = {}
+        self.records: dict[Key, Record] = {}
 
     def apply(self, entry: dict[str, Any]) -> None:
-        if entry["kind"] == "header":
-            return
-        fields = {name: value for name, value in entry.items() if name != "kind"}
-        record = Record(**{**fields, "notes": tuple(fields["notes"]), "seeds": tuple(fields["seeds"])})
+        if entry["kind"] != "header":
+            self.add(from_line(entry))
+
+    def add(self, record: Record) -> None:
         before = self.records.get(record.key)
         if before is None or record.is_done or not before.is_done or before.settings != record.settings:
             self.records[record.key] = record
@@ -110,6 +60,7 @@ class Records:
 
     Raises:
         RuntimeError: another process is writing to it.
+        ValueError: its journal is damaged, or of another format; the message names the line.
 
     Example:
         >>> import tempfile
@@ -122,12 +73,19 @@ class Records:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         """Take the lock and read what is there."""
         self.folder = Path(folder)
-        self._journal = _open(self.folder)
+        path = self.folder / "records.jsonl"
+        try:
+            self._journal = Journal(path, FORMAT, VERSION, _Lines)
+        except ValueError as error:
+            raise ValueError(f"{error}. To go on, remove that line, or move {path} away") from error
+        if path.exists() and (data := path.read_bytes()) and not data.endswith(b"\n"):
+            warnings.warn(f"{path}: {CUT_SHORT}", stacklevel=2)
         self._journal.lock()
 
     def all(self) -> list[Record]:
         """Return the last record of every (experiment, scale, method, seed), sorted."""
-        return _sorted(self._journal.state)
+        found = self._journal.state.records
+        return [found[key] for key in sorted(found)]
 
     def is_done(self, experiment: str, scale: str, method: str, seed: int, settings: Mapping[str, Any]) -> bool:
         """Whether this run is there, with these very settings."""
@@ -137,11 +95,13 @@ class Records:
     def add(self, records: Iterable[Record]) -> None:
         """Append records: all of them are on the disk when this returns. Arrays among the results go to files of their own."""
         records = list(records)
-        entries = [asdict(record) for record in self._stored(records)]
+        entries = [to_line(record) for record in self._stored(records)]
+        for entry in entries:  # nothing is written that would not be read
+            from_line(json.loads(json.dumps(entry)))
         with self._journal.writing():
             if not self._journal.path.exists() or self._journal.path.stat().st_size == 0:
                 self._journal.begin()
-            self._journal.append(*({"kind": "record", **entry} for entry in entries))
+            self._journal.append(*entries)
 
     def work_folder(self, name: str) -> Path:
         """Return the folder of an unfinished cell."""
@@ -164,35 +124,105 @@ class Records:
         file = None
         if arrays:
             first, last = records[0], records[-1]
-            file = f"{first.experiment}-{first.scale}-{first.method}-{first.seed}-{last.seed}.npz"
+            packed = _packed(arrays)
+            file = f"{first.experiment}-{first.scale}-{first.method}-{first.seed}-{last.seed}-{digest(packed)}.npz"
             (self.folder / "arrays").mkdir(exist_ok=True)
-            write_atomic(self.folder / "arrays" / file, _packed(arrays))
+            write_atomic(self.folder / "arrays" / file, packed)
 
         def plain(results: Mapping[str, Any]) -> dict[str, Any]:
             return {name: _plain(value) for name, value in results.items() if not isinstance(value, np.ndarray)}
 
-        return [replace(record, results=plain(record.results), arrays=file) for record in records]
+        return [
+            replace(
+                record,
+                results=plain(record.results),
+                arrays=file,
+                seeds=record.seeds or (record.seed,),
+                error=None if record.error is None else writable(record.error),
+                notes=tuple(map(writable, record.notes)),
+            )
+            for record in records
+        ]
 
 
-def read_records(folder: str | os.PathLike[str]) -> tuple[list[Record], dict[tuple[str, str, str, int], dict[str, NDArray[Any]]]]:
-    """Read a folder, without a lock: its records, sorted, and the arrays of each by the record's key.
+class Problem(NamedTuple):
+    """Something that was left out."""
+
+    where: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a folder of records holds."""
+
+    records: list[Record]  # the last of every (experiment, scale, method, seed), sorted
+    arrays: dict[Key, dict[str, NDArray[Any]]]  # by the record's key
+    problems: list[Problem]  # what is damaged, and left out of the above
+
+
+def read_records(folder: str | os.PathLike[str]) -> Found:
+    """Read a folder, without a lock: its records, their arrays, and what had to be left out.
 
     Raises:
         FileNotFoundError: there are no records.
+        ValueError: they are of another format or version.
     """
-    folder = Path(folder)
-    if not (folder / "records.jsonl").exists():
+    path = Path(folder) / "records.jsonl"
+    if not path.exists():
         raise FileNotFoundError(f"{folder} has no records.jsonl: `langevin run` makes one")
-    records = _sorted(_open(folder).state)
-    files: dict[str, dict[str, NDArray[Any]]] = {}
+    *whole, rest = path.read_bytes().split(b"\n")
+    lines, problems = _Lines(), [Problem(str(path), CUT_SHORT)] if rest else []
+    for number, line in enumerate(whole, 1):
+        try:
+            entry = json.loads(line.decode(), parse_constant=_refuse)
+            is_header = number == 1 and entry["kind"] == "header"
+            if not is_header:
+                lines.add(from_line(entry))
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            problems.append(Problem(f"{path} line {number}", _reason(error)))
+            continue
+        if is_header and (entry.get("format"), entry.get("version")) != (FORMAT, VERSION):
+            raise ValueError(f"{path} needs {FORMAT} version {VERSION}, got {entry.get('format')} version {entry.get('version')}")
+    records = [lines.records[key] for key in sorted(lines.records)]
+    arrays: dict[Key, dict[str, NDArray[Any]]] = {record.key: {} for record in records}
     for file in sorted({record.arrays for record in records if record.arrays}):
-        with np.load(folder / "arrays" / file) as stored:
-            files[file] = {name: stored[name] for name in stored.files}
-    arrays = {}
-    for record in records:
-        own = files.get(record.arrays or "", {})
-        arrays[record.key] = {name.partition("/")[2]: value for name, value in own.items() if name.startswith(f"{record.seed}/")}
-    return records, arrays
+        stored = path.parent / "arrays" / file
+        try:
+            content = _arrays(stored)
+        except Exception as error:  # NumPy's and zip's readers let many kinds through
+            problems.append(Problem(str(stored), _reason(error)))
+            continue
+        for record in records:
+            if record.arrays == file:
+                start = f"{record.seed}/"
+                arrays[record.key] = {name[len(start) :]: value for name, value in content.items() if name.startswith(start)}
+    return Found(records, arrays, problems)
+
+
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Read an array file, whose name says what its content should be."""
+    data, name = path.read_bytes(), FILE.fullmatch(path.name)
+    if name is None or name[1] != digest(data):
+        raise ValueError("its checksum is not the one in its name: it was changed after it was written")
+    with np.load(io.BytesIO(data), allow_pickle=False) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    if bad := [name for name, value in arrays.items() if value.dtype.kind not in "fiub"]:
+        raise ValueError(f"{bad[0]} needs numbers, got {arrays[bad[0]].dtype}")
+    return arrays
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _reason(error: Exception) -> str:
+    """Return an error on one line, in characters that every terminal has."""
+    text = str(error) if isinstance(error, ValueError) and str(error) else f"{type(error).__name__}: {error}"
+    return writable(" ".join(text.split()))[:300]
 
 
 def fingerprint(settings: Mapping[str, Any]) -> str:
@@ -200,32 +230,13 @@ def fingerprint(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def provenance() -> dict[str, Any]:
-    """Return what produced a result: commit, versions, machine."""
-    versions = {name: metadata.version(name) for name in PACKAGES if _is_installed(name)}
-    return {
-        "commit": _commit(),
-        "versions": {"python": platform.python_version(), **versions, "torch": torch.__version__},
-        "machine": {"system": platform.system(), "processor": _processor(), "cores": os.cpu_count()},
-    }
-
-
-def _open(folder: Path) -> Journal[_Lines]:
-    path = folder / "records.jsonl"
-    if path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n"):
-        warnings.warn(f"{path}: the last line was cut short, by a kill or a full disk; it is ignored", stacklevel=3)
-    return Journal(path, FORMAT, VERSION, _Lines)
-
-
-def _sorted(state: _Lines) -> list[Record]:
-    return [state.records[key] for key in sorted(state.records)]
-
-
 def _plain(value: Any) -> Any:
-    """Turn a result into JSON: numbers that are not finite become null, which JSON has."""
+    """Turn a result into JSON: numbers that are not finite, or as good as that, become null, which JSON has."""
     if isinstance(value, (float, np.floating)):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, (int, str, bool)) or value is None:
+        return float(value) if abs(float(value)) <= LARGEST else None
+    if isinstance(value, str):
+        return writable(value)
+    if isinstance(value, (int, bool)) or value is None:
         return value
     if isinstance(value, Mapping):
         return {str(name): _plain(entry) for name, entry in value.items()}
@@ -239,33 +250,3 @@ def _packed(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     small = {name: value.astype(np.float32) if value.dtype == np.float64 else value for name, value in arrays.items()}
     np.savez_compressed(buffer, **small)  # type: ignore[arg-type]
     return buffer.getvalue()
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
-
-
-def _commit() -> str | None:
-    """Return the commit of the source, with a mark when the source has changes on top of it; None outside a repository."""
-    here = Path(__file__).parents[1]
-
-    def git(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-
-    try:
-        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--", ".") else "")
-    except (OSError, subprocess.SubprocessError):
-        return None
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()

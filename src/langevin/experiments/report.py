@@ -5,142 +5,30 @@ The same records give the same page, byte for byte: it has no clock and no rando
 
 from __future__ import annotations
 
-import base64
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import jinja2
+from matplotlib.figure import Figure
 
-from langevin.experiments.compare import RULE, Summary, differs, summarise
+from langevin.experiments.compare import RULE, differs, summarise
+from langevin.experiments.contents import Entry, ListingView, Page, Picture, Row, Section, TableView, Timing, number
 from langevin.experiments.figures import FIGURES, View, overview, png
-from langevin.experiments.record import Record, read_records
+from langevin.experiments.record import Found, Problem, Record, read_records
 from langevin.experiments.registry import EXPERIMENTS
-from langevin.experiments.spec import Column, Experiment, Listing, Method, Published, Scale, Table
+from langevin.experiments.schema import is_number
+from langevin.experiments.spec import Column, Listing, Method, Scale, Table
 from langevin.journal import write_atomic
 
-__all__ = ["Section", "make_sections", "plain_tables", "write_report"]
+__all__ = ["make_page", "plain_tables", "write_report"]
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One quantity of one method."""
-
-    ours: Summary | None
-    published: Published | None
-    differs: bool | None  # beyond chance; None for no test
-    is_best: bool
-    column: Column
-
-    @property
-    def text(self) -> str:
-        """Ours, with its standard error."""
-        return "–" if self.ours is None else _written(self.ours, self.column)
-
-    @property
-    def published_text(self) -> str:
-        """The paper's, with its standard error."""
-        return "" if self.published is None else _written(self.published, self.column)
-
-    @property
-    def mark(self) -> str:
-        """Sign of the comparison."""
-        return {None: "", True: "≠", False: "≈"}[self.differs]
-
-
-@dataclass(frozen=True)
-class Row:
-    """A method in a table."""
-
-    method: Method
-    n: int
-    entries: tuple[Entry, ...]
-    temperature: str  # of its law for small steps, in words
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether the paper has no such row."""
-        return "*" in self.method.ours
-
-
-@dataclass(frozen=True)
-class TableView:
-    """A table with its rows."""
-
-    table: Table
-    rows: tuple[Row, ...]
-
-    @property
-    def has_published(self) -> bool:
-        """Whether any row has a published number."""
-        return any(entry.published for row in self.rows for entry in row.entries)
-
-
-@dataclass(frozen=True)
-class ListingView:
-    """A listing with its rows: (method, label, ours by seed, published by run)."""
-
-    listing: Listing
-    rows: tuple[tuple[Method, str, tuple[str, ...], tuple[str, ...]], ...]
-    width: int
-
-    @property
-    def heads(self) -> tuple[str, ...]:
-        """Headings of the runs."""
-        return self.listing.heads or tuple(f"run {k + 1}" for k in range(self.width))
-
-
-@dataclass(frozen=True)
-class Timing:
-    """What a method cost, cell by cell."""
-
-    method: Method
-    seeds: str
-    seconds: float
-    cpu_seconds: float
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure of the page."""
-
-    name: str
-    caption: str
-    data: bytes
-
-    @property
-    def uri(self) -> str:
-        """The picture as text."""
-        return "data:image/png;base64," + base64.b64encode(self.data).decode()
-
-
-@dataclass(frozen=True)
-class Section:
-    """An experiment on the page."""
-
-    experiment: Experiment
-    scale: Scale
-    tables: tuple[TableView, ...]
-    listings: tuple[ListingView, ...]
-    pictures: tuple[Picture, ...]
-    timings: tuple[Timing, ...]
-    failures: tuple[Record, ...]
-    notes: tuple[str, ...]
-    origins: tuple[str, ...]
-    view: View
-
-    @property
-    def seconds(self) -> float:
-        """Wall time of all its cells."""
-        return sum(timing.seconds for timing in self.timings)
-
-
-def write_report(
-    records: str | os.PathLike[str], out: str | os.PathLike[str], scale: str | None = None
-) -> tuple[Path, list[Section]]:
+def write_report(records: str | os.PathLike[str], out: str | os.PathLike[str], scale: str | None = None) -> tuple[Path, Page]:
     """Write ``index.html`` and the pictures.
 
     Args:
@@ -153,40 +41,93 @@ def write_report(
 
     Raises:
         FileNotFoundError: no records.
-        ValueError: none of that scale, or none of an experiment that is known.
+        ValueError: none that can be shown; the message says why.
     """
-    sections = make_sections(records, scale)
+    page = make_page(records, scale)
+    problems: list[Problem] = []
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    for picture in (picture for section in sections for picture in section.pictures):
+    for picture in (picture for section in page.sections for picture in section.pictures):
         write_atomic(folder / f"{picture.name}.png", picture.data)
-    # Of an experiment that is there at two scales the larger comes first, and is the one to show.
-    cover = overview({section.experiment.name: section.view for section in reversed(sections)})
+    cover = _drawn("overview", lambda: overview(page.cover), problems)
     if cover is not None:
-        write_atomic(folder / "overview.png", png(cover))
+        write_atomic(folder / "overview.png", cover)
+    page = replace(page, problems=(*page.problems, *problems))
     text = (resources.files(__package__) / "report.html.j2").read_text()
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     environment.filters["setting"] = _setting
-    page = environment.from_string(text).render(sections=sections, rule=RULE)
-    write_atomic(folder / "index.html", page.encode())
-    return folder / "index.html", sections
+    html = environment.from_string(text).render(sections=page.sections, problems=page.problems, rule=RULE)
+    write_atomic(folder / "index.html", html.encode())
+    return folder / "index.html", page
 
 
-def make_sections(records: str | os.PathLike[str], scale: str | None = None) -> list[Section]:
-    """Gather what the page shows, in the paper's order: of each experiment the largest scale, and smaller ones that add rows."""
-    found, arrays = read_records(records)
+def make_page(records: str | os.PathLike[str], scale: str | None = None) -> Page:
+    """Gather what the page shows, in the paper's order: of each experiment the largest scale, and smaller ones that add rows.
+
+    A record that is damaged, or not of this version's experiments and settings, is left out and named.
+    """
+    found = read_records(records)
+    problems, good = list(found.problems), []
+    for record in found.records:
+        fault = _fault(record)
+        if fault is None:
+            good.append(record)
+        else:
+            problems.append(Problem(f"{records}, {' '.join(map(str, record.key))}", fault))
+    sections = _sections(replace(found, records=good), scale, problems)
+    if not sections:
+        reasons = "".join(f"\n  {problem}" for problem in problems)
+        raise ValueError(f"{records} has no records to show" + (f" at scale {scale}" if scale else "") + reasons)
+    return Page(tuple(sections), tuple(problems))
+
+
+def _fault(record: Record) -> str | None:
+    """Say why a record cannot stand on the page; None when it can."""
+    experiment = EXPERIMENTS.get(record.experiment)
+    if experiment is None:
+        return f"there is no experiment {record.experiment!r} in this version"
+    try:
+        settings = experiment.settings_of(experiment.method(record.method), experiment.scale(record.scale))
+    except ValueError as error:
+        return str(error)
+    if record.settings != settings:
+        return f"it was run with other settings than this version's: {_difference(record.settings, settings)}"
+    if not record.is_done:
+        return None
+    columns = [column for table in experiment.tables for column in table.columns]
+    numbers = {"law_temperature", *(column.key for column in columns)}
+    for name in numbers | {key for listing in experiment.listings for key in listing.keys}:
+        value = record.results.get(name)
+        if isinstance(value, str) and name not in numbers:
+            continue
+        if value is not None and not is_number(value):
+            return f"its result {name} needs to be a number, got {str(value)[:50]!r}"
+    if bad := [c.key for c in columns if c.is_count and record.results.get(c.key) not in (None, 0, 1)]:
+        return f"its result {bad[0]} needs to be 0 or 1, got {record.results[bad[0]]}"
+    return None
+
+
+def _difference(found: Any, wanted: Any, path: str = "") -> str:
+    """Name the first setting in which two records differ."""
+    if isinstance(found, Mapping) and isinstance(wanted, Mapping):
+        for name in sorted({*found, *wanted}):
+            if found.get(name) != wanted.get(name):
+                return _difference(found.get(name), wanted.get(name), f"{path}.{name}" if path else name)
+    return f"{path} is {str(found)[:60]}, here {str(wanted)[:60]}"
+
+
+def _sections(found: Found, scale: str | None, problems: list[Problem]) -> list[Section]:
     sections = []
     for experiment in EXPERIMENTS.values():
-        own = [record for record in found if record.experiment == experiment.name]
+        own = [record for record in found.records if record.experiment == experiment.name]
         shown: set[str] = set()
         for size in reversed(experiment.scales):
             chosen = tuple(record for record in own if record.scale == size.name and scale in (None, size.name))
             done = {record.method for record in chosen if record.is_done}
             if done - shown or (chosen and not shown and size is experiment.scales[0]):
-                sections.append(_section(View(experiment, chosen, arrays), size, f"-{size.name}" if shown else ""))
+                suffix = f"-{size.name}" if shown else ""
+                sections.append(_section(View(experiment, chosen, found.arrays), size, suffix, problems))
                 shown |= done
-    if not sections:
-        raise ValueError(f"{records} has no records of a known experiment" + (f" at scale {scale}" if scale else ""))
     return sections
 
 
@@ -209,10 +150,21 @@ def _plain(entry: Entry) -> str:
     return entry.text + (f" [paper {entry.published_text}]{entry.mark}" if entry.published else "")
 
 
-def _section(view: View, scale: Scale, suffix: str = "") -> Section:
+def _drawn(name: str, draw: Callable[[], Figure | None], problems: list[Problem]) -> bytes | None:
+    """Return a picture, None without what it needs; arrays of the wrong shape must not cost the page."""
+    try:
+        figure = draw()
+        return None if figure is None else png(figure)
+    except Exception as error:
+        problems.append(Problem(f"picture {name}", f"it could not be drawn: {type(error).__name__}: {error}"))
+        return None
+
+
+def _section(view: View, scale: Scale, suffix: str, problems: list[Problem]) -> Section:
     experiment = view.experiment
-    drawn = [(figure, figure.draw(view)) for figure in FIGURES.get(experiment.name, ())]
-    pictures = tuple(Picture(figure.name + suffix, figure.caption, png(made)) for figure, made in drawn if made is not None)
+    figures = FIGURES.get(experiment.name, ())
+    drawn = [(figure, _drawn(figure.name + suffix, partial(figure.draw, view), problems)) for figure in figures]
+    pictures = tuple(Picture(figure.name + suffix, figure.caption, made) for figure, made in drawn if made is not None)
     return Section(
         experiment,
         scale,
@@ -223,6 +175,7 @@ def _section(view: View, scale: Scale, suffix: str = "") -> Section:
         tuple(record for record in view.records if not record.is_done),
         tuple(dict.fromkeys(f"{record.method}: {note}" for record in view.records for note in record.notes)),
         tuple(sorted({_origin(record) for record in view.records})),
+        tuple(sorted({record.amended for record in view.records if record.amended})),
         view,
     )
 
@@ -260,8 +213,8 @@ def _listing(view: View, listing: Listing) -> ListingView:
     for method in view.experiment.methods:
         own = _done(view, method)
         for key, label in listing.keys.items() if own else ():
-            ours = tuple(_number(record.results.get(key), listing.digits) for record in own[: listing.runs])
-            theirs = tuple(_number(value, listing.digits) for value in listing.published.get(method.name, {}).get(key, ()))
+            ours = tuple(number(record.results.get(key), listing.digits) for record in own[: listing.runs])
+            theirs = tuple(number(value, listing.digits) for value in listing.published.get(method.name, {}).get(key, ()))
             rows.append((method, label, ours, theirs))
     return ListingView(listing, tuple(rows), max((max(len(row[2]), len(row[3])) for row in rows), default=0))
 
@@ -298,22 +251,10 @@ def _origin(record: Record) -> str:
     return f"commit {origin.get('commit') or 'unknown'}; {versions}; {machine.get('processor')}, {machine.get('cores')} cores"
 
 
-def _number(value: Any, digits: int) -> str:
-    if isinstance(value, str):
-        return value
-    return "–" if value is None else f"{value:,.{digits}f}".replace("-", "−")
-
-
-def _written(value: Summary | Published, column: Column) -> str:
-    if column.is_count:
-        return f"{round(value.mean * value.n)} of {value.n}"
-    has_error = value.error is not None and column.digits > 0
-    return _number(value.mean, column.digits) + (f" ± {_number(value.error, column.digits)}" if has_error else "")
-
-
 def _setting(value: Any) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_setting(entry)}" for name, entry in value.items())
+        entries = {name: f"({_setting(entry)})" if isinstance(entry, Mapping) else _setting(entry) for name, entry in value.items()}
+        return ", ".join(f"{name} {entry}" for name, entry in entries.items())
     if isinstance(value, tuple):
         return f"({', '.join(map(_setting, value))})"
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection, wait
@@ -19,7 +21,8 @@ from typing import Any
 import torch
 
 from langevin.checks import check_integer
-from langevin.experiments.record import Record, Records, fingerprint, provenance
+from langevin.experiments.provenance import provenance
+from langevin.experiments.record import Record, Records, fingerprint
 from langevin.experiments.spec import Experiment
 from langevin.experiments.worker import Cell, Finished, serve
 
@@ -121,7 +124,8 @@ class _Worker:
         context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads, the lock and the open journal
         self.connection, other = context.Pipe()
         self.process = context.Process(target=serve, args=(other, os.getpid(), self.num_threads), daemon=False)
-        self.process.start()
+        with _later_interrupts():
+            self.process.start()
         other.close()
 
     def send(self, cell: Cell, records: Records) -> None:
@@ -154,6 +158,19 @@ class _Worker:
             self.process.kill()
             self.process.join()
         self.connection.close()
+
+
+@contextmanager
+def _later_interrupts() -> Iterator[None]:
+    """Hold Ctrl-C back: a process that is started now must not meet it before it can ignore it; it would print a traceback."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _recorded(records: Records, cell: Cell, outcome: Finished, origin: dict[str, Any]) -> list[Record]:

@@ -42,6 +42,11 @@ class View:
         """Return the methods that have this array."""
         return [method for method in self.experiment.methods if self.of(method, name)]
 
+    def settings(self, method: Method) -> Mapping[str, Any]:
+        """Return the scale's settings as the method was run with them."""
+        settings = next(record.settings for record in self.records if record.method == method.name and record.is_done)
+        return settings["scale"]
+
     def style(self, method: Method) -> dict[str, Any]:
         """Return colour and dashes of a method."""
         same = [other.name for other in self.experiment.methods if other.sampler == method.sampler]

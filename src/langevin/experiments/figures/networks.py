@@ -22,7 +22,8 @@ def draw_accuracy(panel: Axes, view: View, name: str, label: str) -> None:
     lowest = 100.0
     for method in view.methods(name):
         curves, style = np.stack(list(view.of(method, name).values())), view.style(method)
-        epoch = np.arange(1, curves.shape[1] + 1) * view.records[0].results["thin"] * 50 / 4435
+        given = view.settings(method)
+        epoch = np.arange(1, curves.shape[1] + 1) * given["thin"] * given["batch_size"] / given["num_data"]
         curves, epoch = _smoothed(curves, epoch)
         panel.fill_between(epoch, curves.min(0), curves.max(0), color=style["color"], alpha=0.12, linewidth=0)
         panel.plot(epoch, curves.mean(0), label=method.label, linewidth=1.4, **style)

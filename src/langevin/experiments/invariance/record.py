@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from langevin.experiments.record import provenance
+from langevin.experiments.provenance import provenance
 from langevin.journal import write_atomic
 
 __all__ = ["Record", "timed"]

@@ -2,86 +2,76 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from langevin.checks import check_integer, needs
-from langevin.experiments.plans import Plan, ResNet18, Stage
-from langevin.schedules import Schedule, step_decay
-from langevin.targets.priors import gaussian
+from langevin.experiments.plans import Plan, make_plan
+from langevin.experiments.spec import Scale
+from langevin.targets import priors
 
-__all__ = [
-    "DECAY",
-    "METHODS",
-    "NOTES",
-    "NUM_DATA",
-    "PUBLISHED",
-    "SCALES",
-    "SEEDS",
-    "TEMPERATURE",
-    "Method",
-    "Scale",
-    "decay",
-    "plan",
-]
+__all__ = ["DECAY", "METHODS", "NOTES", "PUBLISHED", "SCALES", "plan"]
 
-NUM_DATA = 50_000
-EPOCHS = 250
-TEMPERATURE = 1e-5
-DECAY = {10: (0.5, 40), 100: (0.1, 90)}
-"""gamma and L of equation (4), by the number of classes."""
+DECAY = {10: {"factor": 0.5, "every": 40, "of": 250}, 100: {"factor": 0.1, "every": 90, "of": 250}}
+"""gamma and L of equation (3), for the paper's epochs, by the number of classes."""
 
 
-@dataclass(frozen=True)
-class Scale:
-    """How much of the paper's run is made."""
+def _scales(num_classes: int) -> dict[str, Scale]:
+    """Make `paper`, which is the paper's, and the reduced ones: a narrower network, fewer images, fewer epochs."""
 
-    epochs: int
-    seeds: tuple[int, ...]
-    width: int = 64
-    suffix: str = ""  # of the data set's name
-    rows: tuple[int, int] | None = None
+    def settings(epochs: int, width: int, suffix: str = "", rows: tuple[int, int] | None = None) -> dict[str, Any]:
+        return {
+            "data": f"cifar{num_classes}{suffix}",
+            "standardise": True,
+            "padding": 4,
+            "channels_last": width >= 8,  # faster, but narrow networks crash
+            "network": {"kind": "ResNet18", "num_classes": num_classes, "width": width},
+            "num_data": 50_000,
+            "batch_size": 100,
+            "decay": DECAY[num_classes],
+            "epochs": (epochs,),
+            "averaged_epochs": min(5, epochs),
+            "rows": rows,
+        }
 
-
-SCALES = {
-    "paper": Scale(EPOCHS, (0, 1, 2, 3, 4)),
-    "short": Scale(10, (0, 1, 2), width=8, suffix="-12k", rows=(4_000, 2_000)),
-    "quick": Scale(2, (0,), width=4, suffix="-12k", rows=(400, 200)),
-}
-"""`paper` is the paper's; the others are reduced: a narrower network, fewer images, fewer epochs."""
-
-SEEDS = {name: scale.seeds for name, scale in SCALES.items()}
-
-
-@dataclass(frozen=True)
-class Method:
-    """A row of the appendix's table, for one data set."""
-
-    optimizer: str
-    lr: float  # on the mean loss: the table's 0.1/50000 is epsilon
-    settings: dict[str, Any]
-    precision: float = 0.0  # of the normal prior of a sampler
+    made = (
+        Scale("quick", settings(2, 4, "-12k", (400, 200)), num_seeds=1, seconds=8),
+        Scale("short", settings(10, 8, "-12k", (4_000, 2_000)), num_seeds=3, seconds=65),
+        Scale("paper", settings(250, 64), num_seeds=5, seconds=450_000, is_paper=True),
+    )
+    return {scale.name: scale for scale in made}
 
 
-def _methods(psgld: float, precision: float, eps_root: float) -> dict[str, Method]:
-    """Make the rows; the two data sets differ in pSGLD's learning rate, the prior of our two samplers, and ASGLD's lambda."""
-    msgld = {"bias_factor": 1.0, "beta": 0.9}
-    asgld = {"bias_factor": 20.0, "betas": (0.9, 0.999), "eps_root": eps_root}
+SCALES = {10: _scales(10), 100: _scales(100)}
+
+
+def _methods(psgld: float, precision: float, eps_root: float) -> dict[str, tuple[dict[str, Any]]]:
+    """Make the rows; the two data sets differ in pSGLD's learning rate, the prior of our two samplers, and ASGLD's lambda.
+
+    Learning rates are on the mean loss: the table's 0.1/50000 is epsilon.
+    """
+
+    def sampler(optimizer: str, precision: float = 25.0, lr: float = 0.1, **own: Any) -> tuple[dict[str, Any]]:
+        prior = priors.to_plain(priors.gaussian(std=precision**-0.5))
+        return ({"optimizer": optimizer, "lr": lr, **own, "prior": prior, "temperature": 1e-5},)
+
+    msgld: dict[str, Any] = {"precision": precision, "bias_factor": 1.0, "beta": 0.9}
+    asgld: dict[str, Any] = {"precision": precision, "bias_factor": 20.0, "betas": (0.9, 0.999), "eps_root": eps_root}
+    flat = {"prior": None, "temperature": 0.0}
     return {
-        "SGD": Method("SGD", 0.1, {"weight_decay": 5e-4}),
-        "Adam": Method("Adam", 1e-3, {"betas": (0.9, 0.999), "eps": 1e-8}),
-        "SGLD": Method("SGLD", 0.1, {}, 25.0),
-        "pSGLD": Method("PSGLD", psgld, {"beta": 0.99, "eps": 1e-6}, 25.0),
-        "SGHMC": Method("SGHMC", 0.1, {"beta": 0.9}, 25.0),
-        "ASGLD": Method("ASGLD", 0.1, asgld, precision),
-        "MSGLD": Method("MSGLD", 0.1, msgld, precision),
-        "ASGLD invariant": Method("ASGLD", 0.1, {**asgld, "invariant": True}, precision),  # ours
-        "MSGLD invariant": Method("MSGLD", 0.1, {**msgld, "invariant": True}, precision),  # ours
+        "SGD": ({"optimizer": "SGD", "lr": 0.1, "weight_decay": 5e-4, **flat},),
+        "Adam": ({"optimizer": "Adam", "lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, **flat},),
+        "SGLD": sampler("SGLD"),
+        "pSGLD": sampler("PSGLD", lr=psgld, beta=0.99, eps=1e-6),
+        "SGHMC": sampler("SGHMC", beta=0.9),
+        "ASGLD": sampler("ASGLD", **asgld),
+        "MSGLD": sampler("MSGLD", **msgld),
+        "ASGLD invariant": sampler("ASGLD", **asgld, invariant=True),  # ours
+        "MSGLD invariant": sampler("MSGLD", **msgld, invariant=True),  # ours
     }
 
 
 METHODS = {10: _methods(1e-3, 25.0, 1e-6), 100: _methods(1e-4, 75.0, 1e-8)}
-"""The rows of table 4 and two of ours, by the number of classes."""
+"""The rows of table 4 and two of ours, by the number of classes: one stage each."""
 
 
 def _row(train: float, train_error: float, test: float, test_error: float) -> dict[str, tuple[float, float]]:
@@ -115,7 +105,7 @@ NOTES = (
     "tau = 1e-5, priors N(0, 1/25) and, for ASGLD and MSGLD on CIFAR-100, N(0, 1/75); SGD's lambda 5e-4, Adam's 0.",
     "Ours: the CIFAR form of ResNet-18 (3x3 stem, no max-pool), PyTorch's default initialisation, crops from images padded by 4, "
     "flips, per-channel standardisation from the training set ('data augmentation techniques' is all the paper says).",
-    "The decay of equation (4) is applied to SGD and Adam too. SGD has no momentum, for the table gives it no beta. The priors, "
+    "The decay of equation (3) is applied to SGD and Adam too. SGD has no momentum, for the table gives it no beta. The priors, "
     "and SGD's lambda, are on all parameters, those of the batch norms included.",
     "pSGLD's V is the average of squared gradients of the mean loss; of grad U the step would vanish.",
     "Accuracies are averages of the evaluations after each of the last five epochs, for the training set without augmentation; "
@@ -124,20 +114,6 @@ NOTES = (
     "proportion. N stays 50,000, so that lr / N, tau and the prior keep the paper's numbers and their weight in a step.",
     "The paper scale needs a GPU (train(..., device='cuda')); on two cores it takes half an hour per epoch. We have not run it.",
 )
-
-
-def decay(initial: float, num_classes: int, epochs: int) -> Schedule:
-    """Make equation (4) for a run of that many epochs: L is to them as the paper's is to its 250.
-
-    Example:
-        >>> [decay(0.1, 10, 250)(epoch) for epoch in (0, 39, 40, 80)]
-        [0.1, 0.1, 0.05, 0.025]
-    """
-    factor, every = DECAY[num_classes]
-    if epochs == EPOCHS:
-        return step_decay(initial, factor=factor, every=every)
-    text = f"{initial:g} * {factor:g}^floor(step * {EPOCHS} / ({epochs} * {every}))"
-    return Schedule(text, lambda epoch: initial * factor ** (epoch * EPOCHS // (epochs * every)))
 
 
 def plan(method: str, scale: str = "paper", num_classes: int = 10) -> Plan:
@@ -152,26 +128,6 @@ def plan(method: str, scale: str = "paper", num_classes: int = 10) -> Plan:
         raise needs("cifar.plan", "num_classes", "10 or 100", num_classes)
     if method not in METHODS[num_classes]:
         raise needs("cifar.plan", "method", f"one of {', '.join(METHODS[num_classes])}", method)
-    if scale not in SCALES:
-        raise needs("cifar.plan", "scale", f"one of {', '.join(SCALES)}", scale)
-    chosen, row = SCALES[scale], METHODS[num_classes][method]
-    stage = Stage(
-        chosen.epochs,
-        row.optimizer,
-        decay(row.lr, num_classes, chosen.epochs),
-        row.settings,
-        gaussian(std=row.precision**-0.5) if row.precision else None,
-        TEMPERATURE if row.precision else 0.0,
-    )
-    return Plan(
-        method,
-        f"cifar{num_classes}{chosen.suffix}",
-        ResNet18(num_classes, chosen.width),
-        (stage,),
-        batch_size=100,
-        num_data=NUM_DATA,
-        rows=chosen.rows,
-        standardise=True,
-        augment=True,
-        averaged_epochs=min(5, chosen.epochs),
-    )
+    if scale not in SCALES[num_classes]:
+        raise needs("cifar.plan", "scale", f"one of {', '.join(SCALES[num_classes])}", scale)
+    return make_plan(method, METHODS[num_classes][method], SCALES[num_classes][scale].settings)

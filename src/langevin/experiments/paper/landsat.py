@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from langevin.experiments.chains import SEED, run_chains
+from langevin.experiments.chains import run_chains
 from langevin.experiments.data import load
 from langevin.experiments.models import mlp
 from langevin.experiments.spec import Column, Experiment, Method, Progress, Published, Results, Scale, Setting, Table
@@ -17,22 +17,34 @@ from langevin.targets import Posterior, priors
 
 __all__ = ["LANDSAT"]
 
-NUM_DATA, BATCH = 4435, 50
-STEP_SIZE, TEMPERATURE = 0.1 / NUM_DATA, 0.01
-COMPILE_FROM = 1_000  # steps; all scales are above it
+NUM_DATA = 4435
+
+SHARED: dict[str, Any] = {
+    "data": "landsat",
+    "divided_by": 255,  # pixels
+    "sizes": (36, 30, 30, 6),
+    "prior_std": 1.0,
+    "num_data": NUM_DATA,
+    "batch_size": 50,
+    "step_size": 0.1 / NUM_DATA,
+    "factor": 0.5,  # of the step size, every `halved_every` epochs
+    "temperature": 0.01,
+    "seed": 0,
+    "compile": True,
+}
 
 
 def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Progress) -> Results:
     """Run a cell: seed s is chain s; accuracies are kept along the whole run, which serves table and figure."""
-    epochs, thin, averaged = (scale.settings[name] for name in ("epochs", "thin", "averaged_steps"))
-    num_steps = epochs * NUM_DATA // BATCH
-    schedule = step_decay(STEP_SIZE, factor=0.5, every=scale.settings["halved_every"] * NUM_DATA // BATCH)
-    landsat = load("landsat")
-    x, x_test = (pixels.float() / 255 for pixels in (landsat.x_train, landsat.x_test))
-    y, y_test = landsat.y_train, landsat.y_test
+    given, data = scale.settings, load(scale.settings["data"])
+    thin, averaged = given["thin"], given["averaged_steps"]
+    num_steps, every = (given[name] * given["num_data"] // given["batch_size"] for name in ("epochs", "halved_every"))
+    schedule = step_decay(given["step_size"], factor=given["factor"], every=every)
+    x, x_test = (pixels.float() / given["divided_by"] for pixels in (data.x_train, data.x_test))
+    y, y_test = data.y_train, data.y_test
     with torch.random.fork_rng(devices=[]):  # torch's layers draw from its global generator; the chains' starts have addresses
-        network = mlp(36, 30, 30, 6)
-    posterior = Posterior(network, "categorical", prior=priors.gaussian(std=1.0), num_data=NUM_DATA)
+        network = mlp(*given["sizes"])
+    posterior = Posterior(network, "categorical", prior=priors.gaussian(std=given["prior_std"]), num_data=given["num_data"])
 
     def accuracies(position: Tensor) -> Tensor:
         pairs = ((x, y), (x_test, y_test))
@@ -40,31 +52,32 @@ def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Prog
             [(posterior.output_fn(position, inputs).argmax(-1) == labels).float().mean() for inputs, labels in pairs]
         )
 
-    kernel = method.kernel(step_size=schedule, temperature=TEMPERATURE).for_run(num_steps - averaged)
+    kernel = method.kernel(step_size=schedule, temperature=given["temperature"]).for_run(num_steps - averaged)
     samples = run_chains(
         kernel,
         posterior,
-        posterior.init(chains=len(seeds), seed=SEED, first_chain=seeds.start),
+        posterior.init(chains=len(seeds), seed=given["seed"], first_chain=seeds.start),
         chains=seeds,
+        seed=given["seed"],
         num_steps=num_steps,
         progress=progress,
         out=folder / "chains.zarr",
         data=(x, y),
         keep=accuracies,
-        batch_size=BATCH,
+        batch_size=given["batch_size"],
         thin=thin,
-        compile=num_steps >= COMPILE_FROM,
+        compile=given["compile"],
     )
     percent = 100 * samples.draws.double()  # (chain, draw, 2)
     last = percent[:, -(averaged // thin) :]
-    return {seed: _results(percent[index], last[index], kernel.effective_temperature, thin) for index, seed in enumerate(seeds)}
+    return {seed: _results(percent[index], last[index], kernel.effective_temperature) for index, seed in enumerate(seeds)}
 
 
-def _results(percent: Tensor, last: Tensor, law_temperature: float | None, thin: int) -> dict[str, Any]:
+def _results(percent: Tensor, last: Tensor, law_temperature: float | None) -> dict[str, Any]:
     train, test = last.mean(0).tolist()
     errors = (100 - percent).numpy().T
     return {
-        "train": train, "test": test, "draws": len(last), "law_temperature": law_temperature, "thin": thin,
+        "train": train, "test": test, "draws": len(last), "law_temperature": law_temperature,
         "train_error": errors[0], "test_error": errors[1],
     }  # fmt: skip
 
@@ -117,11 +130,13 @@ LANDSAT = Experiment(
         ),
     ),
     scales=(
-        Scale("quick", {"epochs": 30, "halved_every": 3, "thin": 25, "averaged_steps": 1_000}, num_seeds=5, seconds=15),
-        Scale("short", {"epochs": 300, "halved_every": 30, "thin": 100, "averaged_steps": 10_000}, num_seeds=5, seconds=25),
+        Scale("quick", {**SHARED, "epochs": 30, "halved_every": 3, "thin": 25, "averaged_steps": 1_000}, num_seeds=5, seconds=15),
+        Scale(
+            "short", {**SHARED, "epochs": 300, "halved_every": 30, "thin": 100, "averaged_steps": 10_000}, num_seeds=5, seconds=25
+        ),
         Scale(
             "paper",
-            {"epochs": 3_000, "halved_every": 300, "thin": 500, "averaged_steps": 100_000},
+            {**SHARED, "epochs": 3_000, "halved_every": 300, "thin": 500, "averaged_steps": 100_000},
             num_seeds=5,
             seconds=120,
             is_paper=True,

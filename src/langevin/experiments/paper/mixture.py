@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,37 +14,49 @@ from torch import Tensor
 
 from langevin.diagnostics import grid_total_variation, mode_shares
 from langevin.experiments import ngvi
-from langevin.experiments.chains import SEED, normal_starts, run_chains
+from langevin.experiments.chains import normal_starts, run_chains
 from langevin.experiments.spec import Column, Experiment, Method, Progress, Results, Scale, Setting, Table
+from langevin.kernels import Kernel
 from langevin.noise import Purpose, normal, streams
 from langevin.targets import Mixture, mixture
+from langevin.targets.analytic import FIVE_MODES
 
 __all__ = ["HALF_WIDTH", "MIXTURE"]
 
 HALF_WIDTH = 6.0  # of the square, which holds all of the target but 1e-8
-BINS = 24  # per axis, for the total variation: half a unit wide, and 20,000 draws fill them
-GRID = 64  # cells per axis of the density in the figure
-KEPT = 20_000  # draws of each chain that are kept
-COMPONENTS, SAMPLES = 5, 10  # of NGVI
-COMPILE_FROM = 1.0  # processor seconds; below, compiling takes longer than all of it
-_PROBE, _PROBED, _CHUNK = 512, 0.02, 100  # steps, share of the budget that the speed is measured on, steps of NGVI at a time
+
+SHARED: dict[str, Any] = {
+    "means": FIVE_MODES,
+    "std": 0.5**0.5,
+    "gradient_noise": 1.0,
+    "temperature": 1.0,
+    "start_std": 1.0,
+    "seed": 0,
+    "kept": 20_000,  # draws of each chain
+    "half_width": HALF_WIDTH,
+    "bins": 24,  # per axis, for the total variation: half a unit wide, and 20,000 draws fill them
+    "grid": 64,  # cells per axis of the density in the figure
+    # The speed is measured first: on so many steps, then on `growth` times as many until they take this share of the budget.
+    "probe": {"steps": 512, "growth": 4, "share": 0.02},
+    "compile": True,
+}
 
 
 def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Progress) -> Results:
     """Run a cell for the scale's processor seconds, which all seeds share."""
-    budget = scale.settings["cpu_seconds"]
-    target = mixture(gradient_noise=1.0)
+    given = scale.settings
+    target = mixture(given["means"], std=given["std"], gradient_noise=given["gradient_noise"])
     runner = _fit if method.sampler == "ngvi" else _sample
-    draws, facts = runner(method, target, budget, seeds, progress)
-    law_temperature = None if method.sampler == "ngvi" else method.kernel().effective_temperature
+    draws, facts = runner(method, target, given, seeds, progress)
+    law_temperature = None if method.sampler == "ngvi" else _kernel(method, given).effective_temperature
     results: Results = {}
     for index, seed in enumerate(seeds):
         own = draws[index : index + 1]
         shares = mode_shares(own, target)
         exact = _exact(target, seed, own.shape[1])
         results[seed] = {
-            "total_variation": grid_total_variation(own, target, HALF_WIDTH, BINS),
-            "floor": grid_total_variation(exact, target, HALF_WIDTH, BINS),
+            "total_variation": grid_total_variation(own, target, given["half_width"], given["bins"]),
+            "floor": grid_total_variation(exact, target, given["half_width"], given["bins"]),
             "smallest_share": float(shares.min()),
             "shares": shares.tolist(),
             "temperature": float((own * target.evaluate(own[0]).gradient).sum(-1).mean()) / 2,
@@ -51,36 +64,43 @@ def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Prog
             **facts,
         }
     if 0 in results:
-        results[0]["density"] = _histogram(draws[0])
+        results[0]["density"] = _histogram(draws[0], given["half_width"], given["grid"])
     return results
 
 
-def _sample(method: Method, target: Mixture, budget: float, seeds: range, progress: Progress) -> tuple[Tensor, dict[str, Any]]:
-    """Run chains for about `budget` processor seconds: the speed is measured first, after compiling."""
+def _kernel(method: Method, given: Mapping[str, Any]) -> Kernel:
+    return method.kernel(temperature=given["temperature"])
+
+
+def _sample(
+    method: Method, target: Mixture, given: Mapping[str, Any], seeds: range, progress: Progress
+) -> tuple[Tensor, dict[str, Any]]:
+    """Run chains for about the budget of processor seconds: the speed is measured first, after compiling."""
+    budget, probe = given["cpu_seconds"], given["probe"]
 
     def chains(num_steps: int, progress: Progress, thin: int = 1) -> Tensor:
-        init = normal_starts(seeds, 2)
         return run_chains(
-            method.kernel(),
+            _kernel(method, given),
             target,
-            init,
+            normal_starts(seeds, 2, seed=given["seed"], std=given["start_std"]),
             chains=seeds,
+            seed=given["seed"],
             num_steps=num_steps,
             progress=progress,
             thin=thin,
-            compile=budget >= COMPILE_FROM,
+            compile=given["compile"],
         ).draws
 
-    num_steps, cost = _PROBE, 0.0
+    num_steps, cost = probe["steps"], 0.0
     chains(num_steps, _untold, num_steps)  # compiles
-    while cost < _PROBED * budget:
-        num_steps *= 4
+    while cost < probe["share"] * budget:
+        num_steps *= probe["growth"]
         start = time.process_time()
         chains(num_steps, _untold, num_steps)
         cost = time.process_time() - start
     num_steps = int(num_steps * budget / cost)
     start = time.process_time()
-    draws = chains(num_steps, progress, max(1, num_steps // KEPT))
+    draws = chains(num_steps, progress, max(1, num_steps // given["kept"]))
     return draws, {"steps": num_steps, "cpu_seconds": time.process_time() - start}
 
 
@@ -88,22 +108,26 @@ def _untold(share: float) -> None:
     """Take no note of progress."""
 
 
-def _fit(method: Method, target: Mixture, budget: float, seeds: range, progress: Progress) -> tuple[Tensor, dict[str, Any]]:
-    """Fit NGVI for `budget` processor seconds and draw from the result."""
-    state = ngvi.start(seeds, components=COMPONENTS, dim=2, variance=method.settings["variance"], seed=SEED)
-    shape = len(seeds), SAMPLES, COMPONENTS, 2
+def _fit(
+    method: Method, target: Mixture, given: Mapping[str, Any], seeds: range, progress: Progress
+) -> tuple[Tensor, dict[str, Any]]:
+    """Fit NGVI for the budget of processor seconds and draw from the result."""
+    own, seed, budget, kept = method.settings, given["seed"], given["cpu_seconds"], given["kept"]
+    components, chunk = own["components"], own["steps_at_a_time"]
+    state = ngvi.start(seeds, components=components, dim=2, variance=own["variance"], seed=seed)
+    shape = len(seeds), own["samples"], components, 2
     at, count, start = streams(Purpose.POSITION, seeds), 0, time.process_time()
     while (spent := time.process_time() - start) < budget:
-        noise = normal(SEED, at, range(count, count + _CHUNK), shape[1] * shape[2] * 2, dtype=torch.float64)
+        noise = normal(seed, at, range(count, count + chunk), shape[1] * shape[2] * 2, dtype=torch.float64)
         for row in noise:
-            state = ngvi.step(state, target, row.reshape(shape), rate=method.settings["rate"])
-        count += _CHUNK
+            state = ngvi.step(state, target, row.reshape(shape), rate=own["rate"])
+        count += chunk
         progress(min(1.0, spent / budget))
     cost = time.process_time() - start
-    noise = normal(SEED, streams(Purpose.SECOND, seeds), 0, KEPT * COMPONENTS * 2, dtype=torch.float64)
-    every = ngvi.draw(state, noise.reshape(len(seeds), KEPT, COMPONENTS, 2))  # a draw of each component; then one is chosen
-    chance = torch.special.ndtr(normal(SEED, streams(Purpose.SECOND, seeds), 1, KEPT, dtype=torch.float64))
-    chosen = torch.searchsorted(state.log_weights.exp().cumsum(-1), chance).clamp(max=COMPONENTS - 1)
+    noise = normal(seed, streams(Purpose.SECOND, seeds), 0, kept * components * 2, dtype=torch.float64)
+    every = ngvi.draw(state, noise.reshape(len(seeds), kept, components, 2))  # a draw of each component; then one is chosen
+    chance = torch.special.ndtr(normal(seed, streams(Purpose.SECOND, seeds), 1, kept, dtype=torch.float64))
+    chosen = torch.searchsorted(state.log_weights.exp().cumsum(-1), chance).clamp(max=components - 1)
     draws = every.gather(2, chosen[..., None, None].expand(-1, -1, 1, 2))[:, :, 0]
     return draws, {"steps": count, "cpu_seconds": cost, "guarded": state.guarded}
 
@@ -115,11 +139,11 @@ def _exact(target: Mixture, seed: int, count: int) -> Tensor:
     return (target.means[chosen] + target.std * noise[:, :2])[None]
 
 
-def _histogram(draws: Tensor) -> NDArray[np.float32]:
+def _histogram(draws: Tensor, half_width: float, grid: int) -> NDArray[np.float32]:
     """Return the density of the draws (n, 2) on the figure's grid, first axis first."""
-    edges = np.linspace(-HALF_WIDTH, HALF_WIDTH, GRID + 1)
+    edges = np.linspace(-half_width, half_width, grid + 1)
     counts, *_ = np.histogram2d(draws[:, 0].numpy(), draws[:, 1].numpy(), bins=(edges, edges))
-    return (counts / len(draws) / (2 * HALF_WIDTH / GRID) ** 2).astype(np.float32)
+    return (counts / len(draws) / (2 * half_width / grid) ** 2).astype(np.float32)
 
 
 MIXTURE = Experiment(
@@ -132,7 +156,11 @@ MIXTURE = Experiment(
     "gradients, and a family that contains the target.",
     methods=(
         Method(
-            "ngvi", "NGVI", "ngvi", {"rate": 0.005, "variance": 1.5, "components": COMPONENTS, "samples": SAMPLES}, ("samples",)
+            "ngvi",
+            "NGVI",
+            "ngvi",
+            {"rate": 0.005, "variance": 1.5, "components": 5, "samples": 10, "steps_at_a_time": 100},
+            ours=("samples", "steps_at_a_time"),
         ),
         Method("msgld", "MSGLD", "msgld", {"step_size": 0.05, "bias_factor": 10.0, "beta": 0.9}),
         Method(
@@ -168,9 +196,9 @@ MIXTURE = Experiment(
         ),
     ),
     scales=(
-        Scale("quick", {"cpu_seconds": 3.0}, num_seeds=5, seconds=12),
-        Scale("short", {"cpu_seconds": 60.0}, num_seeds=5, seconds=75),
-        Scale("paper", {"cpu_seconds": 360.0}, num_seeds=5, seconds=380, is_paper=True),
+        Scale("quick", {**SHARED, "cpu_seconds": 3.0}, num_seeds=5, seconds=12),
+        Scale("short", {**SHARED, "cpu_seconds": 60.0}, num_seeds=5, seconds=75),
+        Scale("paper", {**SHARED, "cpu_seconds": 360.0}, num_seeds=5, seconds=380, is_paper=True),
     ),
     run=run,
     tables=(
@@ -184,8 +212,8 @@ MIXTURE = Experiment(
                 Column("steps", "steps", 0),
                 Column("cpu_seconds", "CPU seconds", 1),
             ),
-            note=f"Total variation of a histogram of {KEPT:,} thinned draws, {BINS} × {BINS} cells on [−{HALF_WIDTH:g}, "
-            f"{HALF_WIDTH:g}]²; "
+            note=f"Total variation of a histogram of {SHARED['kept']:,} thinned draws, {SHARED['bins']} × {SHARED['bins']} cells "
+            f"on [−{HALF_WIDTH:g}, {HALF_WIDTH:g}]²; "
             "“of exact draws” is what as many independent draws of the target score, which no method can beat but by luck. CPU "
             "seconds "
             "are those of sampling or fitting, all seeds together, without compiling. The paper gives a figure only. "

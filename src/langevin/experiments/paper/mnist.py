@@ -2,58 +2,72 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import Any
 
 from langevin.checks import needs
-from langevin.experiments.plans import MLP, Plan, Stage
-from langevin.schedules import constant
-from langevin.targets.priors import gaussian, spike_slab
+from langevin.experiments.plans import Plan, make_plan
+from langevin.experiments.spec import Scale
+from langevin.targets import priors
 
-__all__ = ["EXTRA", "METHODS", "NOTES", "PRIOR", "PUBLISHED", "SCALES", "SEEDS", "Scale", "plan"]
+__all__ = ["EXTRA", "METHODS", "NOTES", "PRIOR", "PUBLISHED", "SCALES", "plan"]
 
-PRIOR = spike_slab(slab_weight=1e-7, slab_std=0.02**0.5, spike_std=1e-5**0.5)
-_WIDE = gaussian(std=1.0)
+PRIOR = priors.spike_slab(slab_weight=1e-7, slab_std=0.02**0.5, spike_std=1e-5**0.5)
+_WIDE, _SPARSE = ({"prior": priors.to_plain(prior)} for prior in (priors.gaussian(std=1.0), PRIOR))
 
-
-@dataclass(frozen=True)
-class Scale:
-    """How much of the paper's run is made."""
-
-    epochs: tuple[int, int]  # stage I, stage II
-    seeds: tuple[int, ...]
-    rows: tuple[int, int] | None = None
-
+SHARED: dict[str, Any] = {
+    "data": "mnist",
+    "standardise": False,  # pixels are divided by 255
+    "padding": None,  # no augmentation
+    "channels_last": False,
+    "network": {"kind": "MLP", "sizes": (784, 800, 800, 10)},
+    "num_data": 60_000,
+    "batch_size": 100,
+    "decay": None,
+    "threshold": PRIOR.threshold,
+}
 
 SCALES = {
-    "paper": Scale((100, 150), (0, 1, 2)),
-    "short": Scale((10, 15), (0, 1, 2)),
-    "quick": Scale((1, 2), (0,), rows=(2_000, 1_000)),
+    scale.name: scale
+    for scale in (
+        # Averages are over epochs of stage II only.
+        Scale("quick", {**SHARED, "epochs": (1, 2), "averaged_epochs": 1, "rows": (2_000, 1_000)}, num_seeds=1, seconds=10),
+        Scale("short", {**SHARED, "epochs": (10, 15), "averaged_epochs": 5, "rows": None}, num_seeds=3, seconds=260),
+        Scale(
+            "paper",
+            {**SHARED, "epochs": (100, 150), "averaged_epochs": 5, "rows": None},
+            num_seeds=3,
+            seconds=2_600,
+            is_paper=True,
+        ),
+    )
 }
-SEEDS = {name: scale.seeds for name, scale in SCALES.items()}
 
+_ADAM = {"optimizer": "Adam", "betas": (0.9, 0.999), "eps": 1e-8, "prior": None, "temperature": 0.0}
+_ASGLD = {"optimizer": "ASGLD", "betas": (0.9, 0.999)}
+_MSGLD = {"optimizer": "MSGLD", "bias_factor": 1.0, "beta": 0.99}
 
-_ADAM = {"betas": (0.9, 0.999), "eps": 1e-8}
-_MSGLD = {"bias_factor": 1.0, "beta": 0.99}
-
-METHODS: dict[str, tuple[Stage, ...]] = {
+METHODS: dict[str, tuple[dict[str, Any], ...]] = {
     "ASGLD": (
-        Stage(100, "ASGLD", constant(0.5), {"bias_factor": 10.0, "betas": (0.9, 0.999), "eps_root": 1e-6}, _WIDE, 1e-2),
-        Stage(150, "ASGLD", constant(0.05), {"bias_factor": 1.0, "betas": (0.9, 0.999), "eps_root": 1e-8}, PRIOR, 1e-5),
+        {**_ASGLD, "lr": 0.5, "bias_factor": 10.0, "eps_root": 1e-6, **_WIDE, "temperature": 1e-2},
+        {**_ASGLD, "lr": 0.05, "bias_factor": 1.0, "eps_root": 1e-8, **_SPARSE, "temperature": 1e-5},
     ),
-    "MSGLD": (Stage(100, "MSGLD", constant(0.5), _MSGLD, _WIDE, 1e-3), Stage(150, "MSGLD", constant(0.05), _MSGLD, PRIOR, 1e-5)),
-    "Adam": (Stage(100, "Adam", constant(1e-3), _ADAM), Stage(150, "Adam", constant(1e-4), _ADAM, PRIOR)),
+    "MSGLD": (
+        {**_MSGLD, "lr": 0.5, **_WIDE, "temperature": 1e-3},
+        {**_MSGLD, "lr": 0.05, **_SPARSE, "temperature": 1e-5},
+    ),
+    "Adam": ({**_ADAM, "lr": 1e-3}, {**_ADAM, "lr": 1e-4, **_SPARSE}),
 }
-"""The rows of table 3, with the stages of the paper's run."""
+"""The rows of table 3: the stages of each."""
 
 
-def _invariant(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    return tuple(replace(stage, settings={**stage.settings, "invariant": True}) for stage in stages)
+def _with(method: str, **settings: Any) -> tuple[dict[str, Any], ...]:
+    return tuple({**stage, **settings} for stage in METHODS[method])
 
 
 EXTRA = {
-    "ASGLD invariant": _invariant(METHODS["ASGLD"]),
-    "MSGLD invariant": _invariant(METHODS["MSGLD"]),
-    "Adam, no prior": tuple(replace(stage, prior=None) for stage in METHODS["Adam"]),
+    "ASGLD invariant": _with("ASGLD", invariant=True),
+    "MSGLD invariant": _with("MSGLD", invariant=True),
+    "Adam, no prior": _with("Adam", prior=None),
 }
 """Rows of ours: noise on the momentum, and Adam by the letter of the appendix."""
 
@@ -92,16 +106,4 @@ def plan(method: str, scale: str = "paper") -> Plan:
         raise needs("mnist.plan", "method", f"one of {', '.join(METHODS)}", method)
     if scale not in SCALES:
         raise needs("mnist.plan", "scale", f"one of {', '.join(SCALES)}", scale)
-    chosen = SCALES[scale]
-    stages = tuple(replace(stage, epochs=epochs) for stage, epochs in zip(METHODS[method], chosen.epochs, strict=True))
-    return Plan(
-        method,
-        "mnist",
-        MLP((784, 800, 800, 10)),
-        stages,
-        batch_size=100,
-        num_data=60_000,
-        rows=chosen.rows,
-        averaged_epochs=5 if chosen.epochs[1] >= 5 else 1,  # only over epochs of stage II
-        threshold=PRIOR.threshold,
-    )
+    return make_plan(method, METHODS[method], SCALES[scale].settings)

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from langevin.experiments.chains import normal_starts, run_chains
 from langevin.experiments.spec import Column, Experiment, Listing, Method, Progress, Published, Results, Scale, Setting, Table
-from langevin.targets import Ravine, ravine, ravine_data
+from langevin.targets import Ravine, priors, ravine, ravine_data
 from langevin.targets.base import Batch, Evaluation
 
-__all__ = ["RAVINE", "TRUTH", "Side", "distances", "published", "run", "stacked_data"]
+__all__ = ["NEAR", "RAVINE", "SHARED", "TRUTH", "Side", "distances", "near_share", "run", "stacked_data", "target_of"]
 
 TRUTH = (20.0, 10.0)
 NEAR = 0.3  # an estimate within this distance has found the truth
-BATCH, THIN = 100, 50  # the path in the figure is thinned by 50
-COMPILE_FROM = 10_000
+
+SHARED: dict[str, Any] = {
+    "truth": TRUTH,
+    "near": NEAR,
+    "num_data": 10_000,
+    "prior_std": 1.0,
+    "batch_size": 100,
+    "temperature": 1.0,
+    "start_std": 1.0,
+    "seed": 0,
+}
 
 PUBLISHED = {
     "sgld": {"theta_1": (-5.79, -6.59, 17.43, 0.99, -3.01), "theta_2": (-2.42, -1.76, 9.02, -1.36, -4.74)},
@@ -54,43 +65,49 @@ class Side:
         return self.target.evaluate(position, Batch(own, batch.num_data, per_chain=True))
 
 
-def stacked_data(seeds: range) -> tuple[Tensor, Tensor]:
+def target_of(given: Mapping[str, Any] = SHARED) -> Ravine:
+    """Make the target."""
+    return ravine(prior=priors.gaussian(std=given["prior_std"]))
+
+
+def stacked_data(seeds: range, given: Mapping[str, Any] = SHARED) -> tuple[Tensor, Tensor]:
     """Return x and y of the data sets of these seeds, (N, data sets) each."""
-    x, y = zip(*(ravine_data(truth=TRUTH, seed=seed) for seed in seeds), strict=True)
+    x, y = zip(*(ravine_data(given["num_data"], truth=given["truth"], seed=seed) for seed in seeds), strict=True)
     return torch.stack(x, 1), torch.stack(y, 1)
 
 
 def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Progress) -> Results:
     """Run a cell: seed s is data set s with chain s."""
-    num_steps, warmup = scale.settings["num_steps"], scale.settings["warmup"]
-    kernel = method.kernel().for_run(warmup)
+    given, warmup, thin = scale.settings, scale.settings["warmup"], scale.settings["path_thin"]
+    kernel = method.kernel(temperature=given["temperature"]).for_run(warmup)
     samples = run_chains(
         kernel,
-        Side(ravine()),
-        normal_starts(seeds, 2),
+        Side(target_of(given)),
+        normal_starts(seeds, 2, seed=given["seed"], std=given["start_std"]),
         chains=seeds,
-        num_steps=num_steps,
+        seed=given["seed"],
+        num_steps=given["num_steps"],
         progress=progress,
-        data=stacked_data(seeds),
-        batch_size=BATCH,
-        compile=num_steps >= COMPILE_FROM,
+        data=stacked_data(seeds, given),
+        batch_size=given["batch_size"],
+        compile=given["compile"],
     )
     results: Results = {}
     for index, seed in enumerate(seeds):
         path = samples.draws[index]
         first, second = path[warmup:].mean(0).tolist()
-        distance = math.dist((first, second), TRUTH)
+        distance = math.dist((first, second), given["truth"])
         results[seed] = {
             "theta_1": first,
             "theta_2": second,
             "distance": distance,
-            "near": float(distance < NEAR),
+            "near": float(distance < given["near"]),
             "spread": float(path[warmup:].std(0).mean()),
             "law_temperature": kernel.effective_temperature,
             "stopped": samples.status[index].reason,
         }
         if seed == 0:
-            results[0]["path"] = path[THIN - 1 :: THIN].numpy()
+            results[0]["path"] = path[thin - 1 :: thin].numpy()
     return results
 
 
@@ -99,12 +116,19 @@ def distances(method: str) -> list[float]:
     return [math.dist(pair, TRUTH) for pair in zip(*PUBLISHED[method].values(), strict=True)]
 
 
-def published(values: list[float]) -> Published:
+def _published(values: list[float]) -> Published:
     """Return mean and standard error of published values."""
     mean = sum(values) / len(values)
     spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
     return Published(mean, spread / math.sqrt(len(values)), len(values))
 
+
+def near_share(method: str) -> Published:
+    """Return how often a method's published estimates are near the truth."""
+    return _published([float(distance < NEAR) for distance in distances(method)])
+
+
+_WITH_PATH = {**SHARED, "path_thin": 50}  # the path in the figure is thinned
 
 RAVINE = Experiment(
     name="ravine",
@@ -138,21 +162,23 @@ RAVINE = Experiment(
         ),
     ),
     scales=(
-        Scale("quick", {"num_steps": 3_000, "warmup": 1_000}, num_seeds=5, seconds=3),
-        Scale("short", {"num_steps": 10_000, "warmup": 3_000}, num_seeds=5, seconds=12),
-        Scale("paper", {"num_steps": 30_000, "warmup": 10_000}, num_seeds=5, seconds=15, is_paper=True),
+        Scale("quick", {**_WITH_PATH, "num_steps": 3_000, "warmup": 1_000, "compile": False}, num_seeds=5, seconds=3),
+        Scale("short", {**_WITH_PATH, "num_steps": 10_000, "warmup": 3_000, "compile": True}, num_seeds=5, seconds=12),
+        Scale(
+            "paper", {**_WITH_PATH, "num_steps": 30_000, "warmup": 10_000, "compile": True}, num_seeds=5, seconds=15, is_paper=True
+        ),
     ),
     run=run,
     tables=(
         Table(
             "How far the estimate is from (20, 10), over five data sets",
             (
-                Column("distance", "distance to the truth", 2, {name: published(distances(name)) for name in PUBLISHED}, "low"),
+                Column("distance", "distance to the truth", 2, {name: _published(distances(name)) for name in PUBLISHED}, "low"),
                 Column(
                     "near",
                     f"runs within {NEAR} of it",
                     0,
-                    {name: published([float(d < NEAR) for d in distances(name)]) for name in PUBLISHED},
+                    {name: near_share(name) for name in PUBLISHED},
                     is_count=True,
                 ),
             ),

@@ -13,40 +13,48 @@ from torch import Tensor
 
 from langevin.checks import check_integer, check_number, needs
 from langevin.experiments.batched import mean_positions
-from langevin.experiments.chains import SEED, normal_starts, run_chains
-from langevin.experiments.paper.ravine import BATCH, COMPILE_FROM, NEAR, PUBLISHED, TRUTH, Side, distances, published, stacked_data
+from langevin.experiments.chains import normal_starts, run_chains
+from langevin.experiments.paper import ravine
+from langevin.experiments.paper.ravine import NEAR, PUBLISHED, Side, near_share, stacked_data, target_of
 from langevin.experiments.spec import Column, Experiment, Listing, Method, Progress, Results, Scale, Setting, Table
 from langevin.journal import write_atomic
 from langevin.kernels import Kernel
 from langevin.noise import Purpose, normal, stream
 from langevin.samplers import RECIPES
 from langevin.schedules import Schedule, constant, polynomial, step_decay
-from langevin.targets import ravine
 
 __all__ = ["RAVINE_SEARCH", "Candidate", "candidates", "reheating", "run"]
 
 FIRST, FURTHER = range(100, 106), range(106, 126)  # data sets of the search: all settings, then the best of them
 FINALISTS = 8
-POINTS_SEED = 43  # of the settings that are tried
-LITERAL_STEPS = 30_000  # the paper's; schedules are stated for it and shrink with the run
-GROUP = 10  # data sets that `sample` runs together
 
 STEP = (1e-7, 3e-4)  # epsilon on U; where it is constant, a step of SGLD above 2.5e-5 cannot stay at the mode
 SCALED = (0.01, 10.0)  # a step that is divided by the size of the gradient: a epsilon of ASGLD, epsilon of pSGLD
 BIAS = (1e-5, 1e-2)  # a epsilon of MSGLD
 BETA, BETA_2 = (0.003, 0.3), (0.001, 0.1)  # 1 - beta of averages of gradients, and of their squares
 
+SHARED: dict[str, Any] = {
+    **ravine.SHARED,
+    "search_from": (FIRST.start, FURTHER.start),  # the first data set of both stages of the search
+    "finalists": FINALISTS,
+    "points_seed": 43,  # of the settings that are tried
+    "points_allowed": (BETA, BETA_2),  # a point is passed over, for every method, unless beta_1^2 < beta_2 in these ranges
+    "stated_for": 30_000,  # steps: the paper's; schedules are stated for them and shrink with the run
+    "halved": {"factor": 0.5, "every": (2_000, 3_000, 5_000, 10_000)},
+    "polynomial": {"power": (0.2, 1.0), "offset": (100.0, 10_000.0)},
+    "reheating": {"cycles": 3, "flat": 0.8, "fall": 0.1, "floor": 0.01, "decay": 0.7},
+    "sets_together": 10,  # that `sample` runs in one go, for given settings
+}
 
-def reheating(
-    initial: float, *, cycle_length: int, flat: float = 0.8, fall: float = 0.1, floor: float = 0.01, decay: float = 0.7
-) -> Schedule:
+
+def reheating(initial: float, *, cycle_length: int, flat: float, fall: float, floor: float, decay: float) -> Schedule:
     """Make cycles with a flat top: `initial` for a share `flat` of each, a half-cosine down to `floor`, and sampling there.
 
     ``initial * decay^cycle * (floor + (1 - floor) (1 + cos(pi u)) / 2)`` with ``u = clip((phase - flat) / fall, 0, 1)``. Steps with
     u < 1 explore: `sample` adds no noise to them and keeps no draws of them.
 
     Example:
-        >>> schedule = reheating(1.0, cycle_length=10)
+        >>> schedule = reheating(1.0, cycle_length=10, flat=0.8, fall=0.1, floor=0.01, decay=0.7)
         >>> [round(schedule(step), 3) for step in (0, 8, 9, 10)]
         [1.0, 1.0, 0.01, 0.7]
         >>> [schedule.explores(step) for step in (8, 9, 10)]
@@ -74,10 +82,11 @@ class Candidate(NamedTuple):
 
     settings: dict[str, Any]  # as the recipe takes them, but for the step size
     step_size: Schedule
+    temperature: float
 
     def kernel(self, method: Method) -> Kernel:
         """Make the sampler."""
-        return RECIPES[method.sampler](step_size=self.step_size, **self.settings)
+        return RECIPES[method.sampler](step_size=self.step_size, temperature=self.temperature, **self.settings)
 
     @property
     def text(self) -> str:
@@ -85,44 +94,53 @@ class Candidate(NamedTuple):
         return ", ".join([f"step_size {self.step_size}", *(f"{name} {_short(value)}" for name, value in self.settings.items())])
 
 
-def candidates(method: Method, count: int, num_steps: int) -> list[Candidate]:
+def candidates(method: Method, given: Mapping[str, Any]) -> list[Candidate]:
     """Return the settings that are tried: point k of the unit cube, the same for every method, read in the method's ranges."""
+    count, (beta, beta_2) = given["num_settings"], given["points_allowed"]
     made: list[Candidate] = []
     for k in range(16 * count):
-        point = torch.special.ndtr(normal(POINTS_SEED, stream(Purpose.DATA), k, 7, dtype=torch.float64)).tolist()
+        point = torch.special.ndtr(normal(given["points_seed"], stream(Purpose.DATA), k, 7, dtype=torch.float64)).tolist()
         # Points that break the condition of Theorem 3.2, beta_1^2 < beta_2, are passed over, for every method alike.
-        if (1 - _between(BETA, point[2])) ** 2 < 1 - _between(BETA_2, point[3]):
-            made.append(_candidate(method.settings, point, num_steps))
+        if (1 - _between(beta, point[2])) ** 2 < 1 - _between(beta_2, point[3]):
+            made.append(_candidate(method.settings, point, given))
         if len(made) == count:
             return made
     raise RuntimeError(f"fewer than {count} of {16 * count} points are allowed")
 
 
-def _candidate(ranges: Mapping[str, Any], point: list[float], num_steps: int) -> Candidate:
+def _candidate(ranges: Mapping[str, Any], point: list[float], given: Mapping[str, Any]) -> Candidate:
     step, bias = _between(ranges["step_size"], point[0]), point[1]
-    beta, beta_2 = 1 - _between(BETA, point[2]), 1 - _between(BETA_2, point[3])
     settings: dict[str, Any] = {}
     if "a * step_size" in ranges:
         settings["bias_factor"] = float(f"{_between(ranges['a * step_size'], bias) / step:.4g}")
-    if "1 - beta_2" in ranges and "1 - beta_1" in ranges:
-        settings["betas"] = (beta, beta_2)
-    elif "1 - beta_2" in ranges or "1 - beta_1" in ranges:
-        settings["beta"] = beta if "1 - beta_1" in ranges else beta_2
+    places = {"1 - beta_1": point[2], "1 - beta_2": point[3]}
+    betas = tuple(1 - _between(ranges[name], place) for name, place in places.items() if name in ranges)
+    if betas:
+        settings |= {"betas": betas} if len(betas) > 1 else {"beta": betas[0]}
     fixed = {name: value for name, value in ranges.items() if not isinstance(value, tuple)}
-    return Candidate(settings | fixed, _schedule(step, point[4:], num_steps))
+    return Candidate(settings | fixed, _schedule(step, point[4:], given), given["temperature"])
 
 
-def _schedule(initial: float, point: list[float], num_steps: int) -> Schedule:
+def _schedule(initial: float, point: list[float], given: Mapping[str, Any]) -> Schedule:
     """Return one of four kinds, each as likely: constant, halved every so often, polynomial, reheating."""
     kind, first, second = int(4 * point[0]), point[1], point[2]
-    scale = num_steps / LITERAL_STEPS
+    scale = given["num_steps"] / given["stated_for"]
+    halved, power, offset = given["halved"], given["polynomial"]["power"], given["polynomial"]["offset"]
     if kind == 0:
         return constant(initial)
     if kind == 1:
-        return step_decay(initial, factor=0.5, every=max(1, round((2_000, 3_000, 5_000, 10_000)[int(4 * first)] * scale)))
+        every = halved["every"][int(len(halved["every"]) * first)]
+        return step_decay(initial, factor=halved["factor"], every=max(1, round(every * scale)))
     if kind == 2:
-        return polynomial(initial, power=round(0.2 + 0.8 * first, 3), offset=_between((100.0 * scale, 10_000.0 * scale), second))
-    return reheating(initial, cycle_length=num_steps // 3)
+        low, high = (end * scale for end in offset)
+        exponent = round(power[0] + (power[1] - power[0]) * first, 3)
+        return polynomial(initial, power=exponent, offset=_between((low, high), second))
+    return _reheating(initial, given)
+
+
+def _reheating(initial: float, given: Mapping[str, Any]) -> Schedule:
+    shape = dict(given["reheating"])
+    return reheating(initial, cycle_length=given["num_steps"] // shape.pop("cycles"), **shape)
 
 
 def _between(ends: tuple[float, float], share: float) -> float:
@@ -139,40 +157,41 @@ def _short(value: Any) -> str:
 
 def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Progress) -> Results:
     """Run a cell: search on data sets of its own, then report on those of the seeds; seed s is data set s with chain s."""
-    if seeds.stop > FIRST.start:
-        raise needs("ravine-search", "seeds", f"data sets below {FIRST.start}, where those of the search begin", seeds)
+    given = scale.settings
+    starts, near, kept = given["search_from"], given["near"], given["finalists"]
+    if seeds.stop > min(starts):
+        raise needs("ravine-search", "seeds", f"data sets below {min(starts)}, where those of the search begin", seeds)
     if not isinstance(method.settings["step_size"], tuple):
-        return _run_fixed(method, scale, seeds, progress)
-    num_steps = scale.settings["num_steps"]
-    tried = candidates(method, scale.settings["num_settings"], num_steps)
-    first, further = FIRST[: scale.settings["first_sets"]], FURTHER[: scale.settings["further_sets"]]
-    work = [len(tried) * len(first), FINALISTS * len(further), len(seeds)]
+        return _run_fixed(method, given, seeds, progress)
+    tried = candidates(method, given)
+    first, further = (range(start, start + given[name]) for start, name in zip(starts, ("first_sets", "further_sets"), strict=True))
+    work = [len(tried) * len(first), kept * len(further), len(seeds)]
 
     def measured(stage: int, chosen: list[int], sets: range) -> Tensor:
         """Return the estimates of settings on data sets, (settings, sets, 2)."""
         before, own = sum(work[:stage]), work[stage]
         return mean_positions(
             [tried[k].kernel(method) for k in chosen],
-            ravine(),
-            normal_starts(sets, 2),
-            stacked_data(sets),
+            target_of(given),
+            normal_starts(sets, 2, seed=given["seed"], std=given["start_std"]),
+            stacked_data(sets, given),
             chains=sets,
-            num_steps=num_steps,
-            warmup=scale.settings["warmup"],
-            batch_size=BATCH,
-            seed=SEED,
+            num_steps=given["num_steps"],
+            warmup=given["warmup"],
+            batch_size=given["batch_size"],
+            seed=given["seed"],
             progress=lambda share: progress((before + own * share) / sum(work)),
         )
 
     def finalists() -> list[list[Any]]:
-        far = _distances(measured(0, list(range(len(tried))), first))
-        return [[k, far[k].tolist()] for k in _ranked(far)[:FINALISTS]]
+        far = _distances(measured(0, list(range(len(tried))), first), given["truth"])
+        return [[k, far[k].tolist()] for k in _ranked(far, near)[:kept]]
 
     def winner() -> list[Any]:
         chosen = [k for k, _ in best]
-        far = torch.cat([torch.tensor([far for _, far in best]), _distances(measured(1, chosen, further))], 1)
-        place = _ranked(far)[0]
-        return [chosen[place], float((far[place] < NEAR).double().mean())]
+        far = torch.cat([torch.tensor([far for _, far in best]), _distances(measured(1, chosen, further), given["truth"])], 1)
+        place = _ranked(far, near)[0]
+        return [chosen[place], float((far[place] < near).double().mean())]
 
     best = _once(folder / "finalists.json", finalists)
     index, search_share = _once(folder / "winner.json", winner)
@@ -181,6 +200,7 @@ def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Prog
     return _results(
         estimates,
         seeds,
+        given,
         chosen=tried[index].text,
         search_share=search_share,
         search=f"{round(search_share * num_sets)} of {num_sets}",
@@ -188,14 +208,14 @@ def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Prog
     )
 
 
-def _run_fixed(method: Method, scale: Scale, seeds: range, progress: Progress) -> Results:
+def _run_fixed(method: Method, given: Mapping[str, Any], seeds: range, progress: Progress) -> Results:
     """Run settings that are given, through `sample`, some data sets at a time."""
-    num_steps, warmup = scale.settings["num_steps"], scale.settings["warmup"]
     settings = dict(method.settings)
     initial, kind = settings.pop("step_size"), settings.pop("schedule")
-    step_size = reheating(initial, cycle_length=num_steps // 3) if kind == "reheating" else constant(initial)
-    kernel = RECIPES[method.sampler](step_size=step_size, **settings)
-    groups = [seeds[start : start + GROUP] for start in range(0, len(seeds), GROUP)]
+    step_size = _reheating(initial, given) if kind == "reheating" else constant(initial)
+    setting = Candidate(settings, step_size, given["temperature"])
+    kernel, size = setting.kernel(method), given["sets_together"]
+    groups = [seeds[start : start + size] for start in range(0, len(seeds), size)]
     estimates = []
     for number, group in enumerate(groups):
 
@@ -204,26 +224,28 @@ def _run_fixed(method: Method, scale: Scale, seeds: range, progress: Progress) -
 
         samples = run_chains(
             kernel,
-            Side(ravine()),
-            normal_starts(group, 2),
+            Side(target_of(given)),
+            normal_starts(group, 2, seed=given["seed"], std=given["start_std"]),
             chains=group,
-            num_steps=num_steps,
+            seed=given["seed"],
+            num_steps=given["num_steps"],
             progress=told,
-            data=stacked_data(group),
-            warmup=warmup,
-            batch_size=BATCH,
-            compile=num_steps >= COMPILE_FROM,
+            data=stacked_data(group, given),
+            warmup=given["warmup"],
+            batch_size=given["batch_size"],
+            compile=given["compile"],
         )
         estimates.append(samples.draws.mean(1))
-    text = Candidate(settings, step_size).text
-    return _results(torch.cat(estimates), seeds, chosen=text, search="none", law_temperature=kernel.effective_temperature)
+    facts = {"chosen": setting.text, "search": "none", "law_temperature": kernel.effective_temperature}
+    return _results(torch.cat(estimates), seeds, given, **facts)
 
 
-def _results(estimates: Tensor, seeds: range, **common: Any) -> Results:
+def _results(estimates: Tensor, seeds: range, given: Mapping[str, Any], **common: Any) -> Results:
     """Return what is recorded of every data set."""
     results: Results = {}
-    for seed, estimate, distance in zip(seeds, estimates.tolist(), _distances(estimates).tolist(), strict=True):
-        is_finite, near = math.isfinite(distance), float(distance < NEAR)
+    far = _distances(estimates, given["truth"]).tolist()
+    for seed, estimate, distance in zip(seeds, estimates.tolist(), far, strict=True):
+        is_finite, near = math.isfinite(distance), float(distance < given["near"])
         first, second = estimate if is_finite else (None, None)
         results[seed] = {
             "theta_1": first,
@@ -236,15 +258,15 @@ def _results(estimates: Tensor, seeds: range, **common: Any) -> Results:
     return results
 
 
-def _distances(estimates: Tensor) -> Tensor:
+def _distances(estimates: Tensor, truth: tuple[float, float]) -> Tensor:
     """Return the distances of estimates (..., 2) to the truth, infinite for a chain that went non-finite."""
-    far = (estimates - torch.tensor(TRUTH, dtype=estimates.dtype)).norm(dim=-1)
+    far = (estimates - torch.tensor(truth, dtype=estimates.dtype)).norm(dim=-1)
     return far.nan_to_num(nan=math.inf)
 
 
-def _ranked(far: Tensor) -> list[int]:
+def _ranked(far: Tensor, near: float) -> list[int]:
     """Order settings, (settings, sets): the truth found most often first, then the smaller median distance."""
-    found, median = (far < NEAR).sum(1).tolist(), far.median(1).values.tolist()
+    found, median = (far < near).sum(1).tolist(), far.median(1).values.tolist()
     return sorted(range(len(far)), key=lambda k: (-found[k], median[k], k))
 
 
@@ -313,19 +335,35 @@ RAVINE_SEARCH = Experiment(
     scales=(
         Scale(
             "quick",
-            {"num_steps": 2_000, "warmup": 666, "num_settings": 10, "first_sets": 3, "further_sets": 4},
+            {**SHARED, "compile": False, "num_steps": 2_000, "warmup": 666, "num_settings": 10, "first_sets": 3, "further_sets": 4},
             num_seeds=10,
             seconds=5,
         ),
         Scale(
             "short",
-            {"num_steps": 30_000, "warmup": 10_000, "num_settings": 24, "first_sets": 6, "further_sets": 20},
+            {
+                **SHARED,
+                "compile": True,
+                "num_steps": 30_000,
+                "warmup": 10_000,
+                "num_settings": 24,
+                "first_sets": len(FIRST),
+                "further_sets": len(FURTHER),
+            },
             num_seeds=40,
             seconds=90,
         ),
         Scale(
             "paper",
-            {"num_steps": 30_000, "warmup": 10_000, "num_settings": 60, "first_sets": 6, "further_sets": 20},
+            {
+                **SHARED,
+                "compile": True,
+                "num_steps": 30_000,
+                "warmup": 10_000,
+                "num_settings": 60,
+                "first_sets": len(FIRST),
+                "further_sets": len(FURTHER),
+            },
             num_seeds=40,
             seconds=150,
             is_paper=True,
@@ -341,7 +379,7 @@ RAVINE_SEARCH = Experiment(
                     "near_of_five",
                     "data sets 0 to 4",
                     0,
-                    {name: published([float(d < NEAR) for d in distances(name)]) for name in PUBLISHED},
+                    {name: near_share(name) for name in PUBLISHED},
                     is_count=True,
                 ),
                 Column("distance", "distance to the truth", 2, better="low"),
