@@ -37,7 +37,7 @@ def one_thread():
 
 
 def reheating(initial, cycle_length):
-    return ravine_search.reheating(initial, cycle_length=cycle_length, flat=0.8, fall=0.1, floor=0.01, decay=0.7)
+    return ravine_search.Reheating(initial, cycle_length=cycle_length, flat=0.8, fall=0.1, floor=0.01, decay=0.7)
 
 
 def tiny(method, folder, seeds=range(3), progress=lambda share: None):

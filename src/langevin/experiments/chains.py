@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from langevin.checks import needs
 from langevin.experiments.spec import Progress
 from langevin.kernels import Kernel
 from langevin.noise import Purpose, normal, streams
+from langevin.runfolder import read_manifest
 from langevin.sample import resume, sample
 from langevin.schedules import Schedule, explores
-from langevin.store import Samples, read_manifest
+from langevin.store import Samples
 from langevin.targets import Target
 
 __all__ = ["normal_starts", "run_chains"]
@@ -54,7 +56,7 @@ def run_chains(
         ValueError: what is in `out` is damaged, or of another run; the message says where it is and what to do.
         RuntimeError: the run was interrupted, so its draws are not those that were asked for; or another process writes to `out`.
     """
-    kernel = dataclasses.replace(kernel, step_size=_watched(kernel.step_size, num_steps, progress))
+    kernel = dataclasses.replace(kernel, step_size=_Watched(kernel.step_size, num_steps, progress))
     lengths = {"num_steps": num_steps, "warmup": warmup, "thin": thin, "batch_size": batch_size, "compile": compile}
     numbered = {"seed": seed, "first_chain": chains.start}
     if out is not None and out.exists():
@@ -83,15 +85,24 @@ def _check_same(manifest: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
             raise needs("run_chains", name, f"what the run there has, {manifest[name]!r}", value)
 
 
-def _watched(schedule: Any, num_steps: int, progress: Progress) -> Schedule:
-    """Return the same schedule, which tells how far the run is whenever it is asked for a step."""
+@dataclass(frozen=True)
+class _Watched(Schedule):
+    """The same schedule, which tells how far the run is whenever it is asked for a step."""
 
-    def value(step: int) -> float:
-        if step < num_steps:  # a run's fingerprint asks for later ones too
-            progress(step / num_steps)
-        return schedule(step)
+    schedule: Any
+    num_steps: int = field(repr=False)
+    progress: Progress = field(repr=False, compare=False)
 
-    return Schedule(str(schedule), value, lambda step: explores(schedule, step))
+    def __call__(self, step: int) -> float:
+        if step < self.num_steps:  # a run's fingerprint asks for later ones too
+            self.progress(step / self.num_steps)
+        return self.schedule(step)
+
+    def explores(self, step: int) -> bool:
+        return explores(self.schedule, step)
+
+    def __str__(self) -> str:
+        return str(self.schedule)
 
 
 def _whole(samples: Samples, num_steps: int) -> Samples:

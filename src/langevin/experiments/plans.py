@@ -163,6 +163,21 @@ class Plan:
         return _plain(self)
 
 
+@dataclass(frozen=True)
+class _ScaledDecay(Schedule):
+    initial: float
+    factor: float
+    every: int
+    of: int
+    epochs: int
+
+    def __call__(self, epoch: int) -> float:
+        return self.initial * self.factor ** (epoch * self.of // (self.epochs * self.every))
+
+    def __str__(self) -> str:
+        return f"{self.initial:g} * {self.factor:g}^floor(step * {self.of} / ({self.epochs} * {self.every}))"
+
+
 def decay(initial: float, epochs: int, *, factor: float, every: int, of: int) -> Schedule:
     """Make equation (3) for a run of that many epochs: L is to them as `every` is to the paper's `of`.
 
@@ -172,8 +187,7 @@ def decay(initial: float, epochs: int, *, factor: float, every: int, of: int) ->
     """
     if epochs == of:
         return step_decay(initial, factor=factor, every=every)
-    text = f"{initial:g} * {factor:g}^floor(step * {of} / ({epochs} * {every}))"
-    return Schedule(text, lambda epoch: initial * factor ** (epoch * of // (epochs * every)))
+    return _ScaledDecay(initial, factor, every, of, epochs)
 
 
 NETWORKS: dict[str, type[MLP] | type[ResNet18]] = {"MLP": MLP, "ResNet18": ResNet18}

@@ -29,21 +29,37 @@ DATA_SETS = range(1000, 1020)
 NUM_STEPS, WARMUP, BATCH_SIZE = 30_000, 10_000, 100
 
 
-def falling(initial: float, share: float) -> Schedule:
-    """Make a step size that falls geometrically to a share of itself over the warm-up and then stays."""
-    return Schedule(
-        f"{initial:g} falling to {share:g} of it by step {WARMUP}", lambda step: initial * share ** (min(step, WARMUP) / WARMUP)
-    )
+@dataclass(frozen=True)
+class Falling(Schedule):
+    """A step size that falls geometrically to a share of itself over the warm-up and then stays."""
+
+    initial: float
+    share: float
+
+    def __call__(self, step: int) -> float:
+        return self.initial * self.share ** (min(step, WARMUP) / WARMUP)
+
+    def __str__(self) -> str:
+        return f"{self.initial:g} falling to {self.share:g} of it by step {WARMUP}"
 
 
-def hot_and_cold(initial: float, *, cycle: int = 10_000, decay: float = 0.7, floor: float = 0.01) -> Schedule:
-    """Make cycles, hot for 80 percent, cooling for 10, cold for 10; each is a share of the one before."""
+@dataclass(frozen=True)
+class HotAndCold(Schedule):
+    """Cycles, hot for 80 percent, cooling for 10, cold for 10; each is a share of the one before."""
 
-    def value(step: int) -> float:
-        cooled = min(max(((step % cycle) / cycle - 0.8) / 0.1, 0.0), 1.0)
-        return initial * decay ** (step // cycle) * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * cooled)))
+    initial: float
+    cycle: int = 10_000
+    decay: float = 0.7
+    floor: float = 0.01
 
-    return Schedule(f"{initial:g} in cycles of {cycle}, 80 percent hot, times {decay:g} each, floor {floor:g}", value)
+    def __call__(self, step: int) -> float:
+        cooled = min(max(((step % self.cycle) / self.cycle - 0.8) / 0.1, 0.0), 1.0)
+        share = self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * cooled))
+        return self.initial * self.decay ** (step // self.cycle) * share
+
+    def __str__(self) -> str:
+        cycles = f"in cycles of {self.cycle}, 80 percent hot, times {self.decay:g} each, floor {self.floor:g}"
+        return f"{self.initial:g} {cycles}"
 
 
 @dataclass(frozen=True)
@@ -55,12 +71,12 @@ class Method:
 
 
 METHODS: dict[str, Method] = {
-    "SGLD": Method(sgld(falling(1.58e-4, 0.184))),
+    "SGLD": Method(sgld(Falling(1.58e-4, 0.184))),
     "pSGLD": Method(psgld(polynomial(1.47, power=0.766, offset=5512), beta=0.906, eps=253.6)),
     "SGHMC": Method(sghmc(1.47e-5, beta=0.9309)),
     "MSGLD published": Method(msgld(step_decay(1.51e-5, factor=0.5, every=5000), bias_factor=10.96, beta=0.9162)),
     "ASGLD published": Method(
-        asgld(falling(1.96e-5, 0.0845), bias_factor=123_600.0, betas=(0.8864, 0.9321), eps_root=433.6),
+        asgld(Falling(1.96e-5, 0.0845), bias_factor=123_600.0, betas=(0.8864, 0.9321), eps_root=433.6),
     ),
     "MSGLD invariant": Method(msgld(1.34e-6, bias_factor=582.0, beta=0.9862, invariant=True)),
     "ASGLD invariant": Method(
@@ -69,7 +85,7 @@ METHODS: dict[str, Method] = {
     ),
     # Its average is of the last cold phase alone, where V is frozen.
     "ASGLD invariant, cycles": Method(
-        asgld(hot_and_cold(1e-6), bias_factor=2.16e6, betas=(0.88, 0.98), eps_root=1e-5, invariant=True), warmup=29_000
+        asgld(HotAndCold(1e-6), bias_factor=2.16e6, betas=(0.88, 0.98), eps_root=1e-5, invariant=True), warmup=29_000
     ),
 }  # fmt: skip
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from langevin.checks import check_integer, check_number, needs
+from langevin.checks import check_field, check_integer, needs
 from langevin.experiments.batched import mean_positions
 from langevin.experiments.chains import normal_starts, run_chains
 from langevin.experiments.paper import ravine
@@ -23,7 +24,7 @@ from langevin.noise import Purpose, normal, stream
 from langevin.samplers import RECIPES
 from langevin.schedules import Schedule, constant, polynomial, step_decay
 
-__all__ = ["RAVINE_SEARCH", "Candidate", "candidates", "reheating", "run"]
+__all__ = ["RAVINE_SEARCH", "Candidate", "Reheating", "candidates", "run"]
 
 FIRST, FURTHER = range(100, 106), range(106, 126)  # data sets of the search: all settings, then the best of them
 FINALISTS = 8
@@ -47,34 +48,58 @@ SHARED: dict[str, Any] = {
 }
 
 
-def reheating(initial: float, *, cycle_length: int, flat: float, fall: float, floor: float, decay: float) -> Schedule:
-    """Make cycles with a flat top: `initial` for a share `flat` of each, a half-cosine down to `floor`, and sampling there.
+@dataclass(frozen=True)
+class Reheating(Schedule):
+    """Cycles with a flat top: `initial` for a share `flat` of each, a half-cosine down to `floor`, and sampling there.
 
     ``initial * decay^cycle * (floor + (1 - floor) (1 + cos(pi u)) / 2)`` with ``u = clip((phase - flat) / fall, 0, 1)``. Steps with
     u < 1 explore: `sample` adds no noise to them and keeps no draws of them.
 
     Example:
-        >>> schedule = reheating(1.0, cycle_length=10, flat=0.8, fall=0.1, floor=0.01, decay=0.7)
+        >>> schedule = Reheating(1.0, cycle_length=10, flat=0.8, fall=0.1, floor=0.01, decay=0.7)
         >>> [round(schedule(step), 3) for step in (0, 8, 9, 10)]
         [1.0, 1.0, 0.01, 0.7]
         >>> [schedule.explores(step) for step in (8, 9, 10)]
         [True, False, True]
     """
-    initial = check_number("reheating", "initial", initial, "> 0", lambda v: v > 0)
-    cycle_length = check_integer("reheating", "cycle_length", cycle_length, 1)
-    falls_at, samples_at = round(flat * cycle_length), round((flat + fall) * cycle_length)
-    if not 0 <= falls_at < samples_at < cycle_length:
-        raise needs(
-            "reheating", "cycle_length", f"a step to fall and one to sample, with flat {flat} and fall {fall}", cycle_length
-        )
 
-    def value(step: int) -> float:
-        cycle, place = divmod(step, cycle_length)
-        u = min(max((place - falls_at) / (samples_at - falls_at), 0.0), 1.0)
-        return initial * decay**cycle * (floor + (1 - floor) * (1 + math.cos(math.pi * u)) / 2)
+    initial: float
+    cycle_length: int
+    flat: float
+    fall: float
+    floor: float
+    decay: float
 
-    text = f"{initial:g} * {decay:g}^cycle * flat-top cycle of {cycle_length} steps, floor {floor:g}, exploring to {flat + fall:g}"
-    return Schedule(text, value, lambda step: step % cycle_length < samples_at)
+    def __post_init__(self) -> None:
+        check_field(self, "reheating", "initial", "> 0", lambda v: v > 0)
+        check_integer("reheating", "cycle_length", self.cycle_length, 1)
+        if not 0 <= self.falls_at < self.samples_at < self.cycle_length:
+            condition = f"a step to fall and one to sample, with flat {self.flat} and fall {self.fall}"
+            raise needs("reheating", "cycle_length", condition, self.cycle_length)
+
+    @property
+    def falls_at(self) -> int:
+        """The step of a cycle at which it leaves the flat top."""
+        return round(self.flat * self.cycle_length)
+
+    @property
+    def samples_at(self) -> int:
+        """The step of a cycle at which it has cooled."""
+        return round((self.flat + self.fall) * self.cycle_length)
+
+    def __call__(self, step: int) -> float:
+        """Return the step size."""
+        cycle, place = divmod(step, self.cycle_length)
+        u = min(max((place - self.falls_at) / (self.samples_at - self.falls_at), 0.0), 1.0)
+        return self.initial * self.decay**cycle * (self.floor + (1 - self.floor) * (1 + math.cos(math.pi * u)) / 2)
+
+    def explores(self, step: int) -> bool:
+        """Say whether the cycle has not cooled yet."""
+        return step % self.cycle_length < self.samples_at
+
+    def __str__(self) -> str:
+        cycles = f"flat-top cycle of {self.cycle_length} steps, floor {self.floor:g}, exploring to {self.flat + self.fall:g}"
+        return f"{self.initial:g} * {self.decay:g}^cycle * {cycles}"
 
 
 class Candidate(NamedTuple):
@@ -140,7 +165,7 @@ def _schedule(initial: float, point: list[float], given: Mapping[str, Any]) -> S
 
 def _reheating(initial: float, given: Mapping[str, Any]) -> Schedule:
     shape = dict(given["reheating"])
-    return reheating(initial, cycle_length=given["num_steps"] // shape.pop("cycles"), **shape)
+    return Reheating(initial, cycle_length=given["num_steps"] // shape.pop("cycles"), **shape)
 
 
 def _between(ends: tuple[float, float], share: float) -> float:
