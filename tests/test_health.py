@@ -161,6 +161,24 @@ def test_a_compiled_block_that_raises_is_run_again_eagerly_and_the_run_stays_com
     torch.testing.assert_close(samples.draws, expected.draws, rtol=0, atol=0, equal_nan=True)
 
 
+def test_a_chain_that_is_out_is_not_shown_to_the_target_again():
+    class Picky:
+        """Chain 1 goes NaN early; from call 300 on, in the second block, NaN is no longer borne."""
+
+        needs_data, gradient_noise, calls = False, 0.0, 0
+
+        def evaluate(self, position, batch=None):
+            self.calls += 1
+            if self.calls > 300 and not torch.isfinite(position).all():
+                raise ValueError("NaN")
+            gradient = torch.where(position < -10, torch.nan, 1.0)
+            return lv.targets.Evaluation(gradient[:, 0], gradient)
+
+    init = torch.tensor([[9000.0], [20.0], [9000.0]], dtype=double)
+    samples = run(Picky(), init, num_steps=800, kernel=lv.sgld(1.0, temperature=1e-6))
+    assert [status.reason for status in samples.status] == [None, "the energy became nan", None]
+
+
 def test_an_error_that_no_chain_raises_alone_stops_all_and_keeps_their_draws():
     class Moody:
         needs_data, gradient_noise, calls = False, 0.0, 0
