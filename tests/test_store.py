@@ -441,7 +441,7 @@ def places(tmp_path):
     (tmp_path / "folder").mkdir()
     return {
         FileExistsError: ["file", "link", "folder"],
-        FileNotFoundError: ["nowhere/run.zarr", "file/run.zarr", "link/run.zarr"],
+        NotADirectoryError: ["file/run.zarr", "link/run.zarr", "file/a/b/run.zarr"],
     }
 
 
@@ -466,6 +466,11 @@ def test_a_place_where_no_run_can_be_is_refused_before_any_work(tmp_path, monkey
 
 
 @pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="needs a folder in which not even root may write")
+def test_missing_folders_above_are_made(tmp_path):
+    lv.sample(KERNEL, TARGET, START, out=tmp_path / "a" / "b" / "run.zarr", **SETTINGS)
+    assert [path.name for path in (tmp_path / "a" / "b").iterdir()] == ["run.zarr"]
+
+
 def test_a_folder_that_cannot_be_made_is_named_before_the_run(tmp_path):
     target = Telling(lambda: None)
     with pytest.raises(OSError, match=r"/sys/kernel/.*run\.zarr"):

@@ -296,21 +296,25 @@ def check_new(out: Any) -> Path:
     """Return `out` as a path at which a run can be made, or fail."""
     if not isinstance(out, (str, os.PathLike)):
         raise needs("sample", "out", "None or the path of a new folder", out, TypeError)
+    if "\0" in str(out) or not str(out):
+        raise needs("sample", "out", "None or the path of a new folder", out)
     path = Path(out)
     if os.path.lexists(path):
         what = "a symlink" if path.is_symlink() else "a folder" if path.is_dir() else "a file"
         raise FileExistsError(
             f"sample(out=...) needs a new folder, got {str(out)!r}, which is {what}: a run there? resume it, or remove it"
         )
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"sample(out=...) needs a folder in a folder that exists, got {str(out)!r}")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
+    above = next(folder for folder in path.absolute().parents if os.path.lexists(folder))  # missing ones are made
+    if not above.is_dir():
+        raise NotADirectoryError(f"sample(out=...) needs a place in a folder, got {str(out)!r}: {above} is none")
+    if not os.access(above, os.W_OK | os.X_OK):
         raise PermissionError(f"sample(out=...) needs a folder in a folder that can be written to, got {str(out)!r}")
     return path
 
 
 def new_draft(path: Path) -> tuple[Path, filelock.BaseFileLock]:
     """Make and lock a folder in which a run is put together before it gets its name; remove what killed creations have left."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.new"):
         with suppress(RuntimeError, OSError):  # its owner lives, or was faster
             lock = lock_folder(leftover)
