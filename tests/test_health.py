@@ -171,7 +171,7 @@ def test_a_chain_that_is_out_is_not_shown_to_the_target_again():
             self.calls += 1
             if self.calls > 300 and not torch.isfinite(position).all():
                 raise ValueError("NaN")
-            gradient = torch.where(position < -10, torch.nan, 1.0)
+            gradient = torch.where(position < -10, torch.nan, torch.ones_like(position))
             return lv.targets.Evaluation(gradient[:, 0], gradient)
 
     init = torch.tensor([[9000.0], [20.0], [9000.0]], dtype=double)
