@@ -329,20 +329,36 @@ call(
         "out": only(lambda: None),
     },
 )(lambda **given: lv.sample(**given))  # fmt: skip
-call("resume", path=only(some_run), kernel=only(lambda: lv.sgld(0.1)), target=only(target), data=optional(only(lambda: None)), keep=optional(only(lambda: None)))(
-    lambda **given: lv.resume(**given)
-)
+call(
+    "resume",
+    path=only(some_run),
+    kernel=only(lambda: lv.sgld(0.1)),
+    target=only(target),
+    data=optional(only(lambda: None)),
+    keep=optional(only(lambda: None)),
+)(lambda **given: lv.resume(**given))
 call("open", path=only(some_run))(lambda **given: lv.open(**given).draws)
 
 # ---- targets, priors, schedules, likelihoods, gradients
 
 
-@call("targets.gaussian", covariance=numbers(lambda: [[1.0, 0.5], [0.5, 1.0]]), mean=numbers(lambda: [0.0, 1.0], True), gradient_noise=not_negative(0.0))
+@call(
+    "targets.gaussian",
+    covariance=numbers(lambda: [[1.0, 0.5], [0.5, 1.0]]),
+    mean=numbers(lambda: [0.0, 1.0], True),
+    gradient_noise=not_negative(0.0),
+)
 def _(**given: Any) -> Any:
     return run_target(lv.targets.gaussian(**given))
 
 
-@call("targets.mixture", means=numbers(lambda: [[0.0, 0.0], [1.0, 1.0]]), std=positive(1.0), weights=numbers(lambda: [0.5, 0.5], True), gradient_noise=not_negative(0.0))
+@call(
+    "targets.mixture",
+    means=numbers(lambda: [[0.0, 0.0], [1.0, 1.0]]),
+    std=positive(1.0),
+    weights=numbers(lambda: [0.5, 0.5], True),
+    gradient_noise=not_negative(0.0),
+)
 def _(**given: Any) -> Any:
     return run_target(lv.targets.mixture(**given))
 
@@ -352,7 +368,12 @@ def _(**given: Any) -> Any:
     return run_target(lv.targets.energy(**given))
 
 
-@call("targets.likelihood", log_likelihood_fn=function(lambda theta, x: -0.5 * (x - theta[0]) ** 2), prior=only(lambda: lv.priors.gaussian(1.0)), gradient_noise=not_negative(0.0))
+@call(
+    "targets.likelihood",
+    log_likelihood_fn=function(lambda theta, x: -0.5 * (x - theta[0]) ** 2),
+    prior=only(lambda: lv.priors.gaussian(1.0)),
+    gradient_noise=not_negative(0.0),
+)
 def _(**given: Any) -> Any:
     return run_target(lv.targets.likelihood(**given), data())
 
@@ -362,15 +383,21 @@ def _(**given: Any) -> Any:
     return run_target(lv.targets.ravine(**given), lv.targets.ravine_data(10, dtype=torch.float32))
 
 
-call("targets.ravine_data", num_data=whole(10, 1, 2**30), truth=numbers(lambda: (20.0, 10.0)), seed=seed(), dtype=Argument(lambda: torch.float64, lambda value: isinstance(value, torch.dtype)))(
-    lambda **given: lv.targets.ravine_data(**given)
-)
+call(
+    "targets.ravine_data",
+    num_data=whole(10, 1, 2**30),
+    truth=numbers(lambda: (20.0, 10.0)),
+    seed=seed(),
+    dtype=Argument(lambda: torch.float64, lambda value: isinstance(value, torch.dtype)),
+)(lambda **given: lv.targets.ravine_data(**given))
 call("priors.gaussian", std=positive(1.0))(lambda **given: lv.priors.gaussian(**given).gradient(torch.ones(3)))
 call("priors.spike_slab", slab_weight=real(0.1, lambda value: 0 < value < 1), slab_std=positive(1.0), spike_std=positive(0.1))(
     lambda **given: lv.priors.spike_slab(**given).gradient(torch.ones(3))
 )
 call("priors.to_plain", prior=optional(only(lambda: lv.priors.gaussian(1.0))))(lambda **given: lv.priors.to_plain(**given))
-call("priors.from_plain", plain=optional(only(lambda: {"kind": "GaussianPrior", "std": 1.0})))(lambda **given: lv.priors.from_plain(**given))
+call("priors.from_plain", plain=optional(only(lambda: {"kind": "GaussianPrior", "std": 1.0})))(
+    lambda **given: lv.priors.from_plain(**given)
+)
 
 
 def _schedule(name: str, **arguments: Argument) -> None:
@@ -385,10 +412,19 @@ _schedule("constant", value=positive(0.1))
 _schedule("step_decay", initial=positive(0.1), factor=real(0.5, lambda value: 0 < value <= 1), every=whole(10, 1))
 _schedule("polynomial", initial=positive(0.1), power=real(0.5, lambda value: 0 < value <= 1), offset=positive(1.0))
 _schedule("cyclical", initial=positive(0.1), cycle_length=whole(10, 1), floor=share(0.0), exploration=share(0.2))
-call("likelihoods.gaussian", std=positive(1.0))(lambda **given: lv.likelihoods.gaussian(**given).log_likelihood(torch.zeros(3), torch.zeros(3)))
-call("gradients.full", target=only(regression), data=columns(data))(lambda **given: lv.gradients.full(**given)(torch.zeros(4, 2), 0))
+call("likelihoods.gaussian", std=positive(1.0))(
+    lambda **given: lv.likelihoods.gaussian(**given).log_likelihood(torch.zeros(3), torch.zeros(3))
+)
+call("gradients.full", target=only(regression), data=columns(data))(
+    lambda **given: lv.gradients.full(**given)(torch.zeros(4, 2), 0)
+)
 call(
-    "gradients.minibatch", target=only(regression), data=columns(data), batch_size=whole(4, 1, 13), seed=seed(), chains=only(lambda: range(4))
+    "gradients.minibatch",
+    target=only(regression),
+    data=columns(data),
+    batch_size=whole(4, 1, 13),
+    seed=seed(),
+    chains=only(lambda: range(4)),
 )(lambda **given: lv.gradients.minibatch(**given)(torch.zeros(4, 2), 0))
 call(
     "gradients.control_variate",
@@ -407,9 +443,14 @@ call(
     chains=only(lambda: range(4)),
     like=floats(lambda: torch.zeros(4, 2)),
 )(lambda **given: lv.gradients.noisy(**given)(torch.zeros(4, 2), 0))
-call("gradients.find_mode", target=only(target), data=optional(only(lambda: None)), init=floats(lambda: torch.zeros(2)), num_steps=whole(20, 1), tolerance=positive(0.1))(
-    lambda **given: lv.gradients.find_mode(**given)
-)
+call(
+    "gradients.find_mode",
+    target=only(target),
+    data=optional(only(lambda: None)),
+    init=floats(lambda: torch.zeros(2)),
+    num_steps=whole(20, 1),
+    tolerance=positive(0.1),
+)(lambda **given: lv.gradients.find_mode(**given))
 
 # ---- noise
 
@@ -435,7 +476,11 @@ _noise("batch_indices_reference", **BATCH)
 _noise("permutation", seed=seed(), stream=ADDRESS["stream"], epoch=ADDRESS["step"], num=whole(5, 1, 2**32), **DEVICE)
 _noise("integers", **ADDRESS, size=whole(10, 0, 2**32), bounds=only(lambda: (6, 6)), **DEVICE)
 _noise("stream", purpose=whole(2, 0, 256), chain=whole(0, 0, 2**32))
-_noise("streams", purpose=whole(2, 0, 256), chains=Argument(lambda: range(3), lambda value: isinstance(value, range) and value.step == 1))
+_noise(
+    "streams",
+    purpose=whole(2, 0, 256),
+    chains=Argument(lambda: range(3), lambda value: isinstance(value, range) and value.step == 1),
+)
 
 # ---- optimizers, each for two steps
 
@@ -503,7 +548,14 @@ def _(**given: Any) -> Any:
     return two_steps(made)
 
 
-@call("optim.MSGLD group setting", "MSGLD", "msgld", **{k: COMMON[k] for k in ("lr", "num_data", "temperature", "prior", "seed", "fused")}, **FACTOR, **BETA)
+@call(
+    "optim.MSGLD group setting",
+    "MSGLD",
+    "msgld",
+    **{k: COMMON[k] for k in ("lr", "num_data", "temperature", "prior", "seed", "fused")},
+    **FACTOR,
+    **BETA,
+)
 def _(**given: Any) -> Any:
     """Settings may be changed in mid-run, and are checked then."""
     made = optimizer()
@@ -529,21 +581,40 @@ def labels() -> Tensor:
     return torch.arange(12) % 3
 
 
-INPUT = Argument(lambda: torch.zeros(4, 2), lambda value: isinstance(value, Tensor) and value.is_floating_point() and not value.is_meta)
+INPUT = Argument(
+    lambda: torch.zeros(4, 2), lambda value: isinstance(value, Tensor) and value.is_floating_point() and not value.is_meta
+)
 MODULE = Argument(network, lambda value: isinstance(value, nn.Module) and not next(value.parameters()).is_meta)
 
 
-@call("Posterior", "categorical", model=MODULE, likelihood=choice("categorical"), prior=only(lambda: lv.priors.gaussian(1.0)), num_data=whole(12, 1))
+@call(
+    "Posterior",
+    "categorical",
+    model=MODULE,
+    likelihood=choice("categorical"),
+    prior=only(lambda: lv.priors.gaussian(1.0)),
+    num_data=whole(12, 1),
+)
 def _(**given: Any) -> Any:
     return lv.Posterior(**given).init(2)
 
 
-@call("Posterior.sample", "Posterior", "sample", "categorical", x=only(lambda: addressed(12, 2)), y=only(labels), init=floats(lambda: posterior().init(2)))
+@call(
+    "Posterior.sample",
+    "Posterior",
+    "sample",
+    "categorical",
+    x=only(lambda: addressed(12, 2)),
+    y=only(labels),
+    init=floats(lambda: posterior().init(2)),
+)
 def _(x: Any, y: Any, init: Any) -> Any:
     return lv.sample(lv.sgld(1e-3), posterior(), init, num_steps=3, data=(x, y), batch_size=4, compile=False, progress=False)
 
 
-call("Posterior.init", chains=whole(2, 1, 2**16), seed=seed(), first_chain=whole(0, 0, 2**32))(lambda **given: posterior().init(**given))
+call("Posterior.init", chains=whole(2, 1, 2**16), seed=seed(), first_chain=whole(0, 0, 2**32))(
+    lambda **given: posterior().init(**given)
+)
 call("Posterior.predict", "Posterior", samples=floats(lambda: torch.zeros(2, 5, 9)), x=INPUT, batch_size=whole(256, 1))(
     lambda **given: posterior().predict(**given).shape
 )
@@ -556,8 +627,12 @@ call(
     y=only(labels),
     batch_size=whole(256, 1),
 )(lambda **given: posterior().log_likelihood(**given))
-call("Posterior.module", "Posterior", position=floats(lambda: torch.zeros(9)))(lambda **given: posterior().module(**given)(torch.zeros(1, 2)))
-call("Posterior.check_data", "Posterior", "categorical", data=only(lambda: (addressed(12, 2), labels())))(lambda **given: posterior().check_data(**given))
+call("Posterior.module", "Posterior", position=floats(lambda: torch.zeros(9)))(
+    lambda **given: posterior().module(**given)(torch.zeros(1, 2))
+)
+call("Posterior.check_data", "Posterior", "categorical", data=only(lambda: (addressed(12, 2), labels())))(
+    lambda **given: posterior().check_data(**given)
+)
 
 
 @call("SampleBank", path=PATH, thin=whole(1, 1), max_draws=optional(whole(2, 1)))
@@ -630,14 +705,42 @@ _diagnostic("rhat", draws=DRAWS)
 _diagnostic("mcse", draws=DRAWS)
 _diagnostic("autocorrelation", draws=DRAWS, max_lag=whole(20, 0))
 _diagnostic("moment_errors", draws=DRAWS, mean=numbers(lambda: [0.0, 0.0]), covariance=numbers(lambda: [[1.0, 0.0], [0.0, 1.0]]))
-_diagnostic("sliced_wasserstein", draws=DRAWS, reference=floats(lambda: addressed(100, 2)), num_directions=whole(8, 1, 2**20), seed=seed())
-_diagnostic("mode_shares", draws=DRAWS, target=only(lv.targets.mixture))
-_diagnostic("grid_total_variation", draws=DRAWS, target=TARGET, half_width=positive(4.0), bins=whole(10, 1, 2**12), data=optional(only(lambda: None)), temperature=positive(1.0))
 _diagnostic(
-    "kernel_stein_discrepancy", draws=DRAWS, gradients=floats(draws), temperature=positive(1.0), scale=positive(1.0), num=whole(50, 1), block=whole(16, 1)
+    "sliced_wasserstein", draws=DRAWS, reference=floats(lambda: addressed(100, 2)), num_directions=whole(8, 1, 2**20), seed=seed()
 )
-_diagnostic("kinetic_temperature", velocity=DRAWS, step_size=positive(0.1), beta=real(0.9, lambda value: 0 <= value <= 1), expected=optional(not_negative(1.0)))
-_diagnostic("configurational_temperature", draws=DRAWS, gradients=floats(draws), centre=optional(floats(lambda: torch.zeros(2))), expected=optional(not_negative(1.0)))
+_diagnostic("mode_shares", draws=DRAWS, target=only(lv.targets.mixture))
+_diagnostic(
+    "grid_total_variation",
+    draws=DRAWS,
+    target=TARGET,
+    half_width=positive(4.0),
+    bins=whole(10, 1, 2**12),
+    data=optional(only(lambda: None)),
+    temperature=positive(1.0),
+)
+_diagnostic(
+    "kernel_stein_discrepancy",
+    draws=DRAWS,
+    gradients=floats(draws),
+    temperature=positive(1.0),
+    scale=positive(1.0),
+    num=whole(50, 1),
+    block=whole(16, 1),
+)
+_diagnostic(
+    "kinetic_temperature",
+    velocity=DRAWS,
+    step_size=positive(0.1),
+    beta=real(0.9, lambda value: 0 <= value <= 1),
+    expected=optional(not_negative(1.0)),
+)
+_diagnostic(
+    "configurational_temperature",
+    draws=DRAWS,
+    gradients=floats(draws),
+    centre=optional(floats(lambda: torch.zeros(2))),
+    expected=optional(not_negative(1.0)),
+)
 _diagnostic(
     "effective_temperature",
     samples=SAMPLES,
@@ -647,9 +750,32 @@ _diagnostic(
     centre=optional(floats(lambda: torch.zeros(2))),
     num=whole(50, 2),
 )
-_diagnostic("ksd", samples=SAMPLES, target=TARGET, data=optional(only(lambda: None)), temperature=positive(1.0), scale=positive(1.0), num=whole(50, 1), block=whole(16, 1))
+_diagnostic(
+    "ksd",
+    samples=SAMPLES,
+    target=TARGET,
+    data=optional(only(lambda: None)),
+    temperature=positive(1.0),
+    scale=positive(1.0),
+    num=whole(50, 1),
+    block=whole(16, 1),
+)
 _diagnostic("warnings_in_words", samples=SAMPLES, max_elements=whole(200, 1))
 _plot("trace", samples=SAMPLES, elements=ELEMENTS, axes=optional(only(lambda: None)))
-_plot("running_mean", samples=SAMPLES, reference=numbers(lambda: [0.0, 0.0], True), elements=ELEMENTS, axes=optional(only(lambda: None)))
+_plot(
+    "running_mean",
+    samples=SAMPLES,
+    reference=numbers(lambda: [0.0, 0.0], True),
+    elements=ELEMENTS,
+    axes=optional(only(lambda: None)),
+)
 _plot("autocorrelation_plot", samples=SAMPLES, max_lag=whole(20, 1), elements=ELEMENTS, axes=optional(only(lambda: None)))
-_plot("pair", samples=SAMPLES, target=optional(TARGET), data=optional(only(lambda: None)), elements=Argument(lambda: (0, 1), lambda value: False), temperature=positive(1.0), axes=optional(only(lambda: None)))
+_plot(
+    "pair",
+    samples=SAMPLES,
+    target=optional(TARGET),
+    data=optional(only(lambda: None)),
+    elements=Argument(lambda: (0, 1), lambda value: False),
+    temperature=positive(1.0),
+    axes=optional(only(lambda: None)),
+)

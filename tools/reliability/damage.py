@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 import langevin as lv
 from tools.reliability import isolate
+from tools.reliability.kills import frequent_checkpoints
 from tools.reliability.page import Section
 
 __all__ = ["run"]
@@ -72,13 +73,14 @@ def make_runs(folder: Path) -> None:
         try:
             quiet = os.open(os.devnull, os.O_RDWR)
             os.dup2(quiet, 1), os.dup2(quiet, 2)
-            _nap = 0.03  # a block of 256 steps takes longer than the five seconds between checkpoints
+            _nap = 0.002
+            frequent_checkpoints()
             _sample(folder / "killed")
         finally:
             os._exit(0)
     try:
         _wait_for_a_checkpoint(folder / "killed")
-        time.sleep(0.5)
+        time.sleep(0.05)
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -104,7 +106,7 @@ def _model(at: int) -> nn.Module:
 
 
 def make_bank(path: Path) -> None:
-    """Make a bank with drops and a rewind in its manifest: five draws of thirteen calls."""
+    """Make a bank with drops and a rewind in its manifest; three draws are left."""
 
     def make() -> None:
         with lv.SampleBank(path, thin=2, max_draws=5) as bank:
@@ -331,7 +333,12 @@ def run(count: int, seed: int) -> list[Section]:
         folder = Path(name)
         make_runs(folder)
         make_bank(folder / "bank")
-        runs = [(folder / "finished", open_run), (folder / "finished", resume_run), (folder / "killed", open_run), (folder / "killed", resume_run)]
+        runs = [
+            (folder / "finished", open_run),
+            (folder / "finished", resume_run),
+            (folder / "killed", open_run),
+            (folder / "killed", resume_run),
+        ]
         banks = [(folder / "bank", action) for action in (read_bank, predict_with_bank, add_to_bank)]
         for title, actions in (("Damaged run folders", runs), ("Damaged banks", banks)):
             sections.append(_run(title, actions, count, seed))

@@ -69,7 +69,13 @@ class Verdict(NamedTuple):
 
 def sweep() -> list[Trial]:
     """Return every argument of every call with every value."""
-    return [Trial(name, ((argument, label),)) for name, call in CALLS.items() for argument in call.arguments for label in NASTY if (argument, label) not in SKIPPED]
+    return [
+        Trial(name, ((argument, label),))
+        for name, call in CALLS.items()
+        for argument in call.arguments
+        for label in NASTY
+        if (argument, label) not in SKIPPED
+    ]
 
 
 def trials(count: int, seed: int, second: float = 0.3) -> list[Trial]:
@@ -157,7 +163,9 @@ def _place(error: Exception) -> str:
     if not frames:
         return "?"
     frame = frames[-1]
-    name = re.sub(r".*/(site-packages|src|lib/python[\d.]+|wt/\w+)/", lambda match: match[1].replace("src", "") + "/", frame.filename)
+    name = re.sub(
+        r".*/(site-packages|src|lib/python[\d.]+|wt/\w+)/", lambda match: match[1].replace("src", "") + "/", frame.filename
+    )
     return f"{name.lstrip('/')}:{frame.lineno}"
 
 
@@ -201,7 +209,7 @@ def check_calls() -> list[str]:
         return None if _is_finite(result) else f"{name}: the valid call gives NaN"
 
     cases = [lambda name=name: valid(name) for name in CALLS]
-    for index, outcome in isolate.run(cases, timeout=60):
+    for _, outcome in isolate.run(cases, timeout=60):
         if outcome.fate or outcome.value:
             wrong.append(outcome.fate or outcome.value)
     return wrong
@@ -222,10 +230,9 @@ def run(count: int | None, seed: int) -> Section:
             outcomes = isolate.run([lambda trial=trial: attempt(trial) for trial in made], timeout=TIMEOUT)
             for index, outcome in outcomes:
                 trial = made[index]
+                verdict = outcome.value
                 if outcome.fate:
                     verdict = Verdict("crash" if "died" in outcome.fate else "hang", outcome.fate)
-                else:
-                    verdict = outcome.value
                 section.count(verdict.kind)
                 if verdict.is_failure:
                     section.fail(verdict.kind, f"{trial}: {verdict.text.splitlines()[0][:300]}", key=_defect(trial, verdict))
@@ -236,7 +243,9 @@ def run(count: int | None, seed: int) -> Section:
             tempfile.tempdir = None
             os.environ.pop("TMPDIR", None)
     section.notes += [f"under another name: {text}" for text in renamed.values()]
-    section.notes.append(f"{len(CALLS)} calls with {sum(len(call.arguments) for call in CALLS.values())} arguments, {len(NASTY)} values")
+    section.notes.append(
+        f"{len(CALLS)} calls with {sum(len(call.arguments) for call in CALLS.values())} arguments, {len(NASTY)} values"
+    )
     return section
 
 

@@ -1,7 +1,7 @@
 """Memory abuses of the optimizers: tensors that are not what they were, or never were what a loop over memory needs.
 
-Each case trains two steps, does something to parameters, gradients or state, and steps again, in a process of its own. The step must
-be the right one, equal to that of plain copies by plain torch, or fail with an error that names the optimizer, the parameters, the
+Each case trains two steps, does something to parameters, gradients or state, and steps again, in its own process. The step must be
+the right one, equal to that of plain copies by plain torch, or fail with an error that names the optimizer, the parameters, the
 gradient or the state. A signal, or another result, is a failure.
 """
 
