@@ -75,7 +75,7 @@ def test_nonsense_that_is_taken_and_nan_that_comes_out_are_seen(monkeypatch, tmp
         monkeypatch.setitem(calls.CALLS, "planted", calls.Call(function, {"value": argument}, ("planted",)))
         return fuzz.attempt(fuzz.Trial("planted", (("value", "nan"),))).kind
 
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     assert attempt(lambda value: 1.0, lambda value: False) == "nonsense taken"
     assert attempt(lambda value: value, lambda value: True) == "not finite"

@@ -31,6 +31,7 @@ __all__ = ["frequent_checkpoints", "run"]
 CHECKPOINT_SECONDS = 0.02  # instead of seconds, so that runs of a second have checkpoints, and kills fall into their writing
 MOST_KILLS = 5  # of one run; then it is left alone, so that many runs are killed
 REPOSITORY = Path(__file__).parents[2]
+Wait = Callable[[int], float]
 
 # ---- what is run
 
@@ -186,15 +187,13 @@ def _fork(work: Callable[[], None]) -> int:
         os._exit(status)
 
 
-def _until_done(
-    start: Callable[[], int], chance: random.Random, seconds: float, wait: Callable[[int], None] = lambda pid: None
-) -> int:
-    """Start, kill after a random time up to `seconds`, start again; return the number of kills when a child is done by itself."""
+def _until_done(start: Callable[[], int], chance: random.Random, seconds: float, wait: Wait) -> int:
+    """Start, kill after a random part of `seconds`, start again; return the number of kills when a child is done by itself."""
     kills = 0
     while True:
         pid = start()
-        wait(pid)
-        end = time.monotonic() + (chance.uniform(0, seconds) if kills < MOST_KILLS else 300)
+        share = wait(pid) if kills < MOST_KILLS else 1.0
+        end = time.monotonic() + (chance.uniform(0, share * seconds) if kills < MOST_KILLS else 300)
         while True:
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
@@ -264,15 +263,19 @@ def _newest(path: Path) -> int:
     return newest
 
 
-def _wait_for_a_checkpoint(path: Path, chance: random.Random) -> Callable[[int], None]:
-    """Return a wait, at half of the times, until a process has written something after what it found or began with."""
+def _wait_for_a_checkpoint(path: Path, chance: random.Random) -> Wait:
+    """Return a wait, at half of the times, until a process has written something after what it found or began with.
 
-    def wait(pid: int) -> None:
+    It returns the share of a run's time after which the kill may come: soon after a checkpoint, or anywhere.
+    """
+
+    def wait(pid: int) -> float:
         if chance.random() < 0.5:
-            return
+            return 0.5
         _wait_until(lambda: _newest(path) > 0, pid)
         before = _newest(path)
         _wait_until(lambda: _newest(path) > before, pid)
+        return 0.05
 
     return wait
 
@@ -325,7 +328,7 @@ def _run_kind(
         path = folder / f"killed {number}"
         try:
             start = lambda name=name, path=path: _fork(lambda: work(name, path))  # noqa: E731
-            times = _until_done(start, chance, 0.5 * seconds, _wait_for_a_checkpoint(path, chance))
+            times = _until_done(start, chance, seconds, _wait_for_a_checkpoint(path, chance))
         except RuntimeError as error:
             section.fail("a run failed", f"{name}: {error}")
             section.count("runs that failed")
@@ -351,12 +354,12 @@ def _run_compiled(kills: int, folder: Path, seed: int) -> Section:
     os.environ["LANGEVIN_KILLS_MARK"] = str(mark)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "cache")
 
-    def wait_for(path: Path) -> Callable[[int], None]:
-        def wait(pid: int) -> None:
+    def wait_for(path: Path) -> Wait:
+        def wait(pid: int) -> float:
             """Wait for the imports, which write nothing."""
             _wait_until(mark.exists, pid)
             mark.unlink(missing_ok=True)
-            _wait_for_a_checkpoint(path, chance)(pid)
+            return _wait_for_a_checkpoint(path, chance)(pid)
 
         return wait
 
@@ -372,6 +375,8 @@ def _run_compiled(kills: int, folder: Path, seed: int) -> Section:
             section.fail("an uninterrupted run failed", (Path(tempfile.gettempdir()) / "interpreter.txt").read_text()[-500:])
             return section
     right = _in_a_child(_saved(read_run, folder / "whole"))
+    if _in_a_child(lambda: lv.open(folder / "whole").compiled_from) != 0:
+        section.fail("no test", "the run was not compiled")
     number = 0
     while section.counts["kills"] < kills:
         number += 1
