@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo reproduce study test test-all mutants lint bench bench-optim clean
+.PHONY: demo reproduce study test test-all mutants lint bench bench-optim reliability clean
 demo: .venv/installed
 	$(BIN)/langevin run gaussian mixture ravine landsat --scale quick --jobs 2 --out out/records
 	$(BIN)/langevin report --records out/records --out out/report
@@ -43,6 +43,10 @@ bench: .venv/installed
 
 bench-optim: .venv/installed
 	$(BIN)/python benchmarks/optim.py
+
+# Kills, damaged bytes, abused memory and nonsensical arguments: some minutes, writes docs/reliability.md.
+reliability: .venv/installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.reliability
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "langevin needs Python 3.11 or newer, this is " + sys.version)'
