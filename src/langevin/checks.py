@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 __all__ = [
     "check_bool",
+    "check_columns",
+    "check_dense",
     "check_field",
+    "check_finite",
     "check_function",
     "check_integer",
     "check_number",
+    "check_path",
     "check_position",
+    "check_tensor",
     "lacks_memory",
     "needs",
+    "takes",
 ]
 
 
@@ -52,10 +62,12 @@ def check_bool(who: str, argument: str, value: Any) -> bool:
     return value
 
 
-def check_function(who: str, argument: str, value: Any, what: str) -> None:
-    """Fail when `value` cannot be called, or is a class."""
-    if not callable(value) or isinstance(value, type):
+def check_function(who: str, argument: str, value: Any, what: str, count: int | None = None) -> None:
+    """Fail when `value` cannot be called, with `count` arguments where that is known, or is a class, or a module without values."""
+    if not callable(value) or isinstance(value, type) or (count is not None and not takes(value, count)):
         raise needs(who, argument, what, value, TypeError)
+    if isinstance(value, nn.Module) and any(tensor.is_meta for tensor in (*value.parameters(), *value.buffers())):
+        raise needs(who, argument, what, f"{value} on the meta device, where tensors have no values", TypeError)
 
 
 def check_integer(who: str, argument: str, value: Any, minimum: int) -> int:
@@ -67,20 +79,96 @@ def check_integer(who: str, argument: str, value: Any, minimum: int) -> int:
     return value
 
 
+def takes(function: Callable[..., Any], count: int) -> bool:
+    """Say whether a function can be called with so many arguments; those of which Python does not know it can."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:  # some functions written in C
+        return True
+    return True
+
+
+def check_path(who: str, argument: str, value: Any, what: str) -> Path:
+    """Return `value` as a path, or fail when it is none that a file system could have."""
+    path = os.fspath(value) if isinstance(value, str | os.PathLike) else value
+    if not isinstance(path, str):
+        raise needs(who, argument, what, value, TypeError)
+    if not path or "\0" in path:
+        raise needs(who, argument, what, value)
+    return Path(path)
+
+
+def check_dense(who: str, argument: str, tensor: Tensor) -> Tensor:
+    """Return `tensor` when it has values, one for each element: no sparse or nested one, none on the meta device."""
+    if tensor.layout != torch.strided or tensor.is_meta:
+        raise needs(who, argument, "a dense tensor with values", f"{tensor.layout} on {tensor.device}", TypeError)
+    return tensor
+
+
+def check_finite(who: str, argument: str, tensor: Tensor, where: str = "", hint: str = "") -> Tensor:
+    """Return `tensor`, or fail with the place of the first element that is NaN or infinite."""
+    bad = ~torch.isfinite(tensor)
+    if bad.any():
+        place = bad.nonzero()[0].tolist()
+        raise needs(who, argument, f"finite values ({where}element {place} is not{hint})", tensor[tuple(place)].item())
+    return tensor
+
+
 def check_position(who: str, argument: str, position: Any) -> Tensor:
     """Return `position` when it is a finite floating-point tensor of shape (..., dim) with dim >= 1."""
     if not isinstance(position, Tensor):
         raise needs(who, argument, "a torch.Tensor of shape (chains, dim)", position, TypeError)
     if not position.is_floating_point():
         raise needs(who, argument, "a floating-point tensor", position.dtype, TypeError)
-    if position.layout != torch.strided or position.is_meta:
-        raise needs(who, argument, "a dense tensor with values", f"{position.layout} on {position.device}")
+    check_dense(who, argument, position)
     if position.ndim == 0 or position.numel() == 0:
         raise needs(who, argument, "shape (..., dim) with at least one element", tuple(position.shape))
-    if not torch.isfinite(position).all():
-        bad = (~torch.isfinite(position)).nonzero()[0].tolist()
-        raise needs(who, argument, f"finite values (element {bad} is not)", position[tuple(bad)].item())
-    return position
+    return check_finite(who, argument, position)
+
+
+def check_tensor(who: str, argument: str, value: Any, *shape: int | str) -> Tensor:
+    """Return numbers (a tensor, an array or nested lists) as finite float64 values on the CPU.
+
+    Args:
+        who: the caller.
+        argument: its argument.
+        value: what was given.
+        shape: axes that it must have: a length, or a name for a length of at least 1.
+    """
+    shown = f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+    if isinstance(value, Tensor):
+        check_dense(who, argument, value)
+    try:
+        if isinstance(value, Tensor | np.ndarray) and "complex" in str(value.dtype):  # torch would drop the imaginary part
+            raise TypeError(f"{value.dtype} is not real")
+        tensor = torch.as_tensor(value, dtype=torch.float64, device="cpu").detach()
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise needs(who, argument, f"numbers of shape {shown}", value, TypeError) from error
+    fits = tensor.ndim == len(shape) and all(
+        length > 0 if isinstance(axis, str) else length == axis for axis, length in zip(shape, tensor.shape, strict=True)
+    )
+    if not fits:
+        raise needs(who, argument, f"shape {shown}", tuple(tensor.shape))
+    return check_finite(who, argument, tensor)
+
+
+def check_columns(who: str, data: Any) -> tuple[Tensor, ...]:
+    """Return the columns of a data set, or fail when they are no tensors, empty, ragged or not finite."""
+    if not isinstance(data, Tensor | Sequence) or isinstance(data, str | bytes):
+        raise needs(who, "data", "tensors, one per column", data, TypeError)
+    columns = (data,) if isinstance(data, Tensor) else tuple(data)
+    if not columns or not all(isinstance(column, Tensor) for column in columns):
+        raise needs(who, "data", "tensors, one per column", [type(column).__name__ for column in columns], TypeError)
+    lengths = [len(column) if column.ndim else 0 for column in columns]
+    if min(lengths) == 0:
+        raise needs(who, "data", "at least one row", f"columns of {lengths} rows")
+    if len(set(lengths)) > 1:
+        raise needs(who, "data", "columns of the same length", f"{lengths} rows")
+    for k, column in enumerate(columns):
+        check_finite(who, "data", check_dense(who, "data", column), f"column {k}, ")
+    return columns
 
 
 def lacks_memory(tensor: Tensor) -> bool:

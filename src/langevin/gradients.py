@@ -11,11 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from langevin.checks import check_integer, check_number, check_position, needs
+from langevin.checks import check_columns, check_dense, check_integer, check_number, check_position, needs
 from langevin.noise import Purpose, batch_indices, normal, streams
+from langevin.noise.address import check_chains, check_seed
 from langevin.targets import Batch, Evaluation, Target
+from langevin.targets.base import check_target
 
-__all__ = ["GradientFn", "check_data", "control_variate", "energy_gradient", "find_mode", "full", "minibatch", "noisy"]
+__all__ = ["GradientFn", "control_variate", "energy_gradient", "find_mode", "full", "minibatch", "noisy"]
 
 Draws = tuple[Tensor, ...]
 """What is random in a gradient: tensors whose first axes are the step and the chain."""
@@ -37,23 +39,6 @@ class GradientFn:
         return self.evaluate(position, tuple(drawn[0] for drawn in self.draw(range(step, step + 1))))
 
 
-def check_data(data: Sequence[Tensor] | Tensor) -> tuple[Tensor, ...]:
-    """Return the columns of a data set, or fail when it is empty, ragged or not finite."""
-    columns = (data,) if isinstance(data, Tensor) else tuple(data)
-    if not columns or not all(isinstance(column, Tensor) for column in columns):
-        raise needs("sample", "data", "tensors, one per column", [type(column).__name__ for column in columns], TypeError)
-    lengths = [len(column) if column.ndim else 0 for column in columns]
-    if min(lengths) == 0:
-        raise needs("sample", "data", "at least one row", f"columns of {lengths} rows")
-    if len(set(lengths)) > 1:
-        raise needs("sample", "data", "columns of the same length", f"{lengths} rows")
-    for k, column in enumerate(columns):
-        if column.is_floating_point() and not torch.isfinite(column).all():
-            bad = (~torch.isfinite(column)).nonzero()[0].tolist()
-            raise needs("sample", "data", f"finite values (column {k}, element {bad} is not)", column[tuple(bad)].item())
-    return columns
-
-
 def energy_gradient(gradient: Any, position: Any, num_data: Any, prior: Any) -> Any:
     """Return grad U = N grad(mean loss) + grad(-log prior), for tensors and symbols alike."""
     scaled = num_data * gradient
@@ -68,7 +53,8 @@ def full(target: Target, data: Sequence[Tensor] | Tensor | None = None) -> Gradi
         >>> full(gaussian([[1.0]]))(torch.tensor([[2.0]]), 0).gradient
         tensor([[2.]])
     """
-    columns = None if data is None else check_data(data)
+    check_target("full", target, data)
+    columns = None if data is None else check_columns("full", data)
     batch = None if columns is None else Batch(columns, len(columns[0]), per_chain=False)
     return GradientFn(lambda steps: (), lambda position, drawn: target.evaluate(position, batch))
 
@@ -85,20 +71,38 @@ def minibatch(target: Target, data: Sequence[Tensor] | Tensor, batch_size: int, 
         seed: of the order.
         chains: numbers of the chains, so that chains run apart see what they would see together.
     """
-    columns = check_data(data)
+    columns = _check_batches("minibatch", target, data, batch_size, seed, chains)
     num_data = len(columns[0])
-    check_integer("minibatch", "batch_size", batch_size, 1)
-    if batch_size > num_data:
-        raise needs("minibatch", "batch_size", f"at most the {num_data} rows of the data", batch_size)
 
     def draw(steps: range) -> Draws:
         return (batch_indices(seed, streams(Purpose.BATCH, chains), steps, batch_size, num_data).to(columns[0].device),)
 
     def evaluate(position: Tensor, drawn: Draws) -> Evaluation:
         (rows,) = drawn
+        _check_count("minibatch", position, rows)
         return target.evaluate(position, Batch(tuple(column[rows] for column in columns), num_data, per_chain=True))
 
     return GradientFn(draw, evaluate)
+
+
+def _check_batches(who: str, target: Any, data: Any, batch_size: Any, seed: Any, chains: Any) -> tuple[Tensor, ...]:
+    """Check what all gradients of minibatches take; return the data's columns."""
+    check_target(who, target, data)
+    if not target.needs_data:
+        raise needs(who, "target", "a target with data", type(target).__name__)
+    columns = check_columns(who, data)
+    check_integer(who, "batch_size", batch_size, 1)
+    if batch_size > len(columns[0]):
+        raise needs(who, "batch_size", f"at most the {len(columns[0])} rows of the data", batch_size)
+    check_seed(who, seed)
+    check_chains(who, chains)
+    return columns
+
+
+def _check_count(who: str, position: Tensor, drawn: Tensor) -> None:
+    """Fail when what was drawn is for another number of chains than there are positions."""
+    if len(drawn) != len(position):
+        raise needs(who, "chains", f"{len(position)} chains, one for each position", len(drawn))
 
 
 def control_variate(
@@ -133,8 +137,7 @@ def control_variate(
         tensor([[-4.],
                 [ 6.]])
     """
-    if not target.needs_data:
-        raise needs("control_variate", "target", "a target with data", type(target).__name__)
+    data = _check_batches("control_variate", target, data, batch_size, seed, chains)
     check_position("control_variate", "mode", mode)
     if mode.ndim != 1:
         raise needs("control_variate", "mode", "shape (dim,)", tuple(mode.shape))
@@ -189,8 +192,10 @@ def find_mode(
         raise needs("find_mode", "init", "shape (dim,)", tuple(init.shape))
     check_integer("find_mode", "num_steps", num_steps, 1)
     check_number("find_mode", "tolerance", tolerance, "> 0", lambda v: v > 0)
-    gradient_fn = full(target, data)
-    num_data = 1 if data is None else len(check_data(data)[0])
+    check_target("find_mode", target, data)
+    columns = None if data is None else check_columns("find_mode", data)
+    gradient_fn = full(target, columns)
+    num_data = 1 if columns is None else len(columns[0])
     small = tolerance * num_data**0.5
     theta = init.detach().clone()
     # It stops on its own where every element of the gradient is small; a change of zero never stops it, for energies of large data
@@ -226,8 +231,15 @@ def noisy(gradient_fn: GradientFn, std: float, *, seed: int, chains: range, like
         std: standard deviation of the noise.
         seed: of the noise.
         chains: numbers of the chains.
-        like: the positions, (chains, dim), for their length, dtype and device.
+        like: the positions, (chains, dim), for their length, dtype and device; their values are not looked at.
     """
+    if not isinstance(gradient_fn, GradientFn):
+        raise needs("noisy", "gradient_fn", "a GradientFn, such as full(target) returns", gradient_fn, TypeError)
+    if not isinstance(like, Tensor) or not like.is_floating_point() or like.ndim == 0:
+        raise needs("noisy", "like", "a floating-point tensor of shape (chains, dim)", like, TypeError)
+    check_dense("noisy", "like", like)
+    check_seed("noisy", seed)
+    check_chains("noisy", chains)
     std = check_number("noisy", "std", std, ">= 0", lambda v: v >= 0)
     inner = gradient_fn.evaluate  # by itself, as in `control_variate`
 
@@ -236,7 +248,10 @@ def noisy(gradient_fn: GradientFn, std: float, *, seed: int, chains: range, like
         return (normal(seed, at, steps, like.shape[-1], dtype=like.dtype, device=like.device), *gradient_fn.draw(steps))
 
     def evaluate(position: Tensor, drawn: Draws) -> Evaluation:
+        _check_count("noisy", position, drawn[0])
         energy, exact = inner(position, drawn[1:])
+        if exact.shape != drawn[0].shape:
+            raise needs("noisy", "like", f"positions of {exact.shape[-1]} elements", drawn[0].shape[-1])
         return Evaluation(energy, exact + std * drawn[0])
 
     return GradientFn(draw, evaluate)

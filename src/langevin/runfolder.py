@@ -35,7 +35,7 @@ from numcodecs.zstd import Zstd  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from torch import Tensor
 
-from langevin.checks import needs
+from langevin.checks import check_path
 from langevin.journal import write_atomic
 
 __all__ = ["ARRAYS", "Layout", "VERSION", "check_new", "lock_folder", "new_draft", "read_manifest", "read_state", "write_manifest"]
@@ -294,11 +294,7 @@ def lock_folder(folder: Path) -> filelock.BaseFileLock:
 
 def check_new(out: Any) -> Path:
     """Return `out` as a path at which a run can be made, or fail."""
-    if not isinstance(out, (str, os.PathLike)):
-        raise needs("sample", "out", "None or the path of a new folder", out, TypeError)
-    if "\0" in str(out) or not str(out):
-        raise needs("sample", "out", "None or the path of a new folder", out)
-    path = Path(out)
+    path = check_path("sample", "out", out, "None or the path of a new folder")
     if os.path.lexists(path):
         what = "a symlink" if path.is_symlink() else "a folder" if path.is_dir() else "a file"
         raise FileExistsError(
@@ -314,7 +310,10 @@ def check_new(out: Any) -> Path:
 
 def new_draft(path: Path) -> tuple[Path, filelock.BaseFileLock]:
     """Make and lock a folder in which a run is put together before it gets its name; remove what killed creations have left."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(error.errno, f"sample(out=...) needs a folder that can be made, got {str(path)!r}: {error}") from error
     for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.new"):
         with suppress(RuntimeError, OSError):  # its owner lives, or was faster
             lock = lock_folder(leftover)

@@ -17,7 +17,7 @@ from langevin.chains.health import SIGN_HINT
 from langevin.chains.interrupts import Interrupts
 from langevin.chains.plan import Keep, Plan
 from langevin.chains.progress import Progress
-from langevin.checks import needs
+from langevin.checks import check_path, needs
 from langevin.engine import Block, Engine, Trace, block_length, compile_pays, draw_block
 from langevin.fingerprint import check_fingerprints, fingerprints
 from langevin.gradients import GradientFn, full, minibatch, noisy
@@ -97,7 +97,7 @@ def sample(
     """
     columns = check_parts("sample", kernel, target, data, progress)
     position = check_arguments(
-        init, num_steps, warmup, thin, columns, batch_size, seed, first_chain, control_variate, keep, out, compile
+        init, num_steps, warmup, thin, columns, batch_size, seed, first_chain, control_variate, keep, compile
     )
     if out is not None:
         check_new(out)
@@ -165,8 +165,7 @@ def resume(
     Returns:
         Samples of the whole run. A finished run is read and returned.
     """
-    if not isinstance(path, (str, Path)):
-        raise needs("resume", "path", "the folder given to sample(out=...)", path, TypeError)
+    path = check_path("resume", "path", path, "the folder given to sample(out=...)")
     if keep is not None and not callable(keep):
         raise needs("resume", "keep", "the function of the run, or None", keep, TypeError)
     columns = check_parts("resume", kernel, target, data, progress)
@@ -243,7 +242,7 @@ def _gradient(
     else:
         gradient_fn = minibatch(target, columns, batch_size, seed=plan.seed, chains=plan.chains)
     if is_new:
-        check_evaluation(gradient_fn, position, plan.chains, columns)
+        check_evaluation(target, gradient_fn, position, plan.chains, columns)
     if mode is not None and batch_size is not None:
         gradient_fn = control_variate_gradient(target, columns, batch_size, mode, seed=plan.seed, chains=plan.chains)
     if not target.gradient_noise:

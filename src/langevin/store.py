@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from langevin.checks import needs
+from langevin.checks import check_path, needs
 from langevin.journal import remove_temporaries
 from langevin.moments import Moments, no_moments, read_moments
 from langevin.runfolder import (
@@ -452,7 +452,7 @@ def open_samples(path: str | Path) -> Samples:
     Returns:
         Samples, as `sample` returns them.
     """
-    store = DiskStore.open(path)
+    store = DiskStore.open(check_path("open", "path", path, "the folder given to sample(out=...)"))
     checkpoint, manifest = store.load(), store.manifest
     chains = range(manifest["first_chain"], manifest["first_chain"] + manifest["num_chains"])
     return make_samples(store.read(checkpoint.kept), checkpoint, chains, manifest["description"], manifest["keep"])

@@ -280,11 +280,11 @@ def _drift(name: str, **arguments: Argument) -> None:
     call(f"drifts.{name}", **arguments)(lambda **given: run_kernel(lv.langevin(0.1, drift=getattr(lv.drifts, name)(**given))))
 
 
-_drift("Momentum", factor=not_negative(1.0), beta=share(0.9))
-_drift("Adam", factor=not_negative(1.0), **PAIR, **ROOT)
-_drift("AdamFull", factor=not_negative(1.0), **PAIR, **ROOT)
-_drift("AdaMax", factor=not_negative(1.0), **PAIR, **EPS)
-_drift("Adadelta", factor=not_negative(1.0), **BETA, **ROOT)
+_drift("Momentum", bias_factor=not_negative(1.0), beta=share(0.9))
+_drift("Adam", bias_factor=not_negative(1.0), **PAIR, **ROOT)
+_drift("AdamFull", bias_factor=not_negative(1.0), **PAIR, **ROOT)
+_drift("AdaMax", bias_factor=not_negative(1.0), **PAIR, **EPS)
+_drift("Adadelta", bias_factor=not_negative(1.0), **BETA, **ROOT)
 _drift("Total", drifts=only(lambda: (lv.drifts.Momentum(), lv.drifts.Adam())))
 
 
@@ -326,7 +326,7 @@ call(
         "batch_size": optional(whole(4, 1, 13)),
         "control_variate": optional(floats(lambda: torch.zeros(2))),
         "keep": function(lambda theta: theta.sum()),
-        "out": only(lambda: None),
+        "out": Argument(lambda: None, optional(PATH).accepts),
     },
 )(lambda **given: lv.sample(**given))  # fmt: skip
 call(
@@ -395,7 +395,7 @@ call("priors.spike_slab", slab_weight=real(0.1, lambda value: 0 < value < 1), sl
     lambda **given: lv.priors.spike_slab(**given).gradient(torch.ones(3))
 )
 call("priors.to_plain", prior=optional(only(lambda: lv.priors.gaussian(1.0))))(lambda **given: lv.priors.to_plain(**given))
-call("priors.from_plain", plain=optional(only(lambda: {"kind": "GaussianPrior", "std": 1.0})))(
+call("priors.from_plain", values=optional(only(lambda: {"kind": "GaussianPrior", "std": 1.0})))(
     lambda **given: lv.priors.from_plain(**given)
 )
 
@@ -441,7 +441,8 @@ call(
     std=not_negative(1.0),
     seed=seed(),
     chains=only(lambda: range(4)),
-    like=floats(lambda: torch.zeros(4, 2)),
+    # Only its shape, dtype and device count: `resume` gives positions of chains that stopped, which may be NaN.
+    like=Argument(lambda: torch.zeros(4, 2), lambda value: is_dense(torch.zeros_like(value)) and value.shape[-1] == 2),
 )(lambda **given: lv.gradients.noisy(**given)(torch.zeros(4, 2), 0))
 call(
     "gradients.find_mode",
@@ -738,7 +739,7 @@ _diagnostic(
     "configurational_temperature",
     draws=DRAWS,
     gradients=floats(draws),
-    centre=optional(floats(lambda: torch.zeros(2))),
+    centre=numbers(lambda: torch.zeros(2), optional=True),
     expected=optional(not_negative(1.0)),
 )
 _diagnostic(
@@ -747,7 +748,7 @@ _diagnostic(
     target=TARGET,
     data=optional(only(lambda: None)),
     kernel=optional(only(lambda: lv.sgld(0.1))),
-    centre=optional(floats(lambda: torch.zeros(2))),
+    centre=numbers(lambda: torch.zeros(2), optional=True),
     num=whole(50, 2),
 )
 _diagnostic(

@@ -6,12 +6,12 @@ signal, a hang, NaN without a warning, nonsense taken without a word and an obsc
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import math
 import os
 import random
 import re
-import sys
 import tempfile
 import traceback
 import warnings
@@ -67,11 +67,12 @@ class Verdict(NamedTuple):
         return self.kind not in FINE
 
 
-def sweep() -> list[Trial]:
-    """Return every argument of every call with every value."""
+def sweep(only: str = "") -> list[Trial]:
+    """Return every argument of every call, or of those whose names match a pattern, with every value."""
     return [
         Trial(name, ((argument, label),))
         for name, call in CALLS.items()
+        if re.match(only, name)
         for argument in call.arguments
         for label in NASTY
         if (argument, label) not in SKIPPED
@@ -215,8 +216,8 @@ def check_calls() -> list[str]:
     return wrong
 
 
-def run(count: int | None, seed: int) -> Section:
-    """Make `count` random calls (None: every argument with every value) and return what came of them."""
+def run(count: int | None, seed: int, only: str = "") -> Section:
+    """Make `count` random calls (None: every argument, of the calls that match `only`, with every value); say what came of them."""
     section = Section("Nonsensical arguments", seed)
     with tempfile.TemporaryDirectory(prefix="langevin-fuzz-") as folder:
         here = os.getcwd()
@@ -226,7 +227,7 @@ def run(count: int | None, seed: int) -> Section:
             for problem in check_calls():
                 section.fail("a valid call of the table fails", problem)
             renamed: dict[Any, str] = {}
-            made = sweep() if count is None else trials(count, seed)
+            made = sweep(only) if count is None else trials(count, seed)
             outcomes = isolate.run([lambda trial=trial: attempt(trial) for trial in made], timeout=TIMEOUT)
             for index, outcome in outcomes:
                 trial = made[index]
@@ -250,6 +251,14 @@ def run(count: int | None, seed: int) -> Section:
 
 
 if __name__ == "__main__":
-    found = run(int(sys.argv[1]) if len(sys.argv) > 1 else None, 0)
-    Path("/tmp/fuzz.txt").write_text(found.text() + "\n" + "\n".join(found.notes))
-    print(found.counts, len(found.failures))
+    parser = argparse.ArgumentParser(prog="python -m tools.reliability.fuzz", description=__doc__)
+    parser.add_argument("count", type=int, nargs="?", help="so many random calls; without it every argument with every value")
+    parser.add_argument("--only", default="", help="a pattern: the calls whose names start so, when every value is tried")
+    parser.add_argument("--out", type=Path, help="a file for what was found; it is printed otherwise")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    found = run(given.count, given.seed, given.only)
+    text = "\n".join([found.text(), *found.notes, str(dict(found.counts))])
+    if given.out:
+        given.out.write_text(text + "\n")
+    print(f"{dict(found.counts)}, {len(found.failures)} distinct failures" if given.out else text)

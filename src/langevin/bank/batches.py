@@ -25,9 +25,13 @@ _KINDS = "a tensor, a tuple or dict of tensors, or a loader of them"
 
 
 def check_loader(who: str, argument: str, loader: Any) -> None:
-    """Fail for an iterator: it can be read once only."""
+    """Fail for what cannot be read at all, or once only."""
     if isinstance(loader, Iterator):
         raise needs(who, argument, "to be read once per draw, no iterator", loader, TypeError)
+    if isinstance(loader, type) or not (hasattr(loader, "__iter__") or hasattr(loader, "__getitem__")):
+        raise needs(who, argument, _KINDS, loader, TypeError)
+    if not isinstance(loader, Tensor) and getattr(loader, "ndim", 1) == 0:  # an array of one element says that it can be iterated
+        raise needs(who, argument, _KINDS, loader, TypeError)
 
 
 def norms_of(model: nn.Module) -> dict[str, _BatchNorm]:
@@ -42,9 +46,11 @@ def estimate_norms(module: nn.Module, loader: Iterable[Any]) -> None:
         norm.reset_running_stats()
         norm.momentum = None  # cumulative average
         norm.train()
+    if isinstance(loader, Tensor) and loader.ndim == 0:
+        raise needs(*_UPDATE, "batches", loader, TypeError)
     for batch in loader:
         with torch.no_grad():
-            _call(module, _inputs(_UPDATE, batch))
+            _call(module, _with_values(_UPDATE, _inputs(_UPDATE, batch)))
         batches += 1
     if not batches:
         raise needs(*_UPDATE, "at least one batch", loader)
@@ -95,10 +101,8 @@ def _outputs(
 ) -> Iterator[tuple[int, list[int], Tensor]]:
     """Call the module on each batch; gives the batch's checksum, the rows of its tensors and the output."""
     one_call = isinstance(x, Tensor | Mapping | tuple) or (isinstance(x, list) and x and all(isinstance(v, Tensor) for v in x))
-    if not one_call and not isinstance(x, Iterable):
-        raise needs(*_PREDICT, _KINDS, type(x), TypeError)
     for batch in [x] if one_call else x:
-        inputs = batch if one_call else _inputs(_PREDICT, batch)
+        inputs = _with_values(_PREDICT, batch if one_call else _inputs(_PREDICT, batch))
         mark = 0 if one_call else _checksum(inputs)
         for part in _split(inputs, batch_size):
             with torch.no_grad():
@@ -113,6 +117,13 @@ def _inputs(who: tuple[str, str], batch: Any) -> Any:
     inputs = batch[0] if isinstance(batch, tuple | list) and batch else batch
     if not isinstance(inputs, Tensor | Mapping | tuple | list):
         raise needs(*who, _KINDS, type(inputs), TypeError)
+    return inputs
+
+
+def _with_values(who: tuple[str, str], inputs: Any) -> Any:
+    for tensor in _tensors(inputs):
+        if tensor.is_meta:
+            raise needs(*who, "tensors with values", f"one of shape {tuple(tensor.shape)} on the meta device", TypeError)
     return inputs
 
 

@@ -8,9 +8,9 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -18,7 +18,7 @@ from langevin.bank.batches import average, check_loader, estimate_norms, norms_o
 from langevin.bank.contents import Contents, Draw, compare, describe, file_name, revision_of
 from langevin.bank.files import CorruptDrawError, read_draw, write_draw
 from langevin.bank.modules import check_module, fill, parameter_names, private_copy, state_of
-from langevin.checks import check_integer, needs
+from langevin.checks import check_function, check_integer, check_path, needs
 from langevin.journal import Journal, remove_temporaries
 
 __all__ = ["SampleBank"]
@@ -61,10 +61,8 @@ class SampleBank:
 
     def __init__(self, path: str | os.PathLike[str], *, thin: int = 1, max_draws: int | None = None) -> None:
         """Check the arguments and read the manifest, if there is one."""
-        if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
-            raise needs("SampleBank", "path", "a str or a path", path, TypeError)
-        self.path = Path(path)
-        if not os.fspath(path) or (self.path.exists() and not self.path.is_dir()):
+        self.path = check_path("SampleBank", "path", path, "the path of a folder")
+        if self.path.exists() and not self.path.is_dir():
             raise needs("SampleBank", "path", "a folder", os.fspath(path))
         self.thin = check_integer("SampleBank", "thin", _whole(thin), 1)
         self.max_draws = None if max_draws is None else check_integer("SampleBank", "max_draws", _whole(max_draws), 1)
@@ -197,12 +195,12 @@ class SampleBank:
 
     def state_dict(self, i: int) -> dict[str, Any]:
         """Read the i-th kept draw, on the CPU; as in a list, `-1` is the newest. Tied names share one tensor."""
-        return self._read(self._at(i))
+        return self._read(self._at("SampleBank.state_dict", i))
 
     def load(self, model: nn.Module, i: int) -> None:
         """Copy the i-th kept draw into `model`, in place, on the model's own device and in its own dtypes."""
         check_module("SampleBank.load", model)
-        draw = self._at(i)
+        draw = self._at("SampleBank.load", i)
         fill(model, self._read(draw), draw.path)
 
     def models(self, model: nn.Module, *, on_error: OnError = "raise") -> Iterator[nn.Module]:
@@ -214,7 +212,7 @@ class SampleBank:
         bank was opened are left out.
         """
         check_module("SampleBank.models", model)
-        if on_error not in ("raise", "skip"):
+        if not isinstance(on_error, str) or on_error not in ("raise", "skip"):
             raise needs("SampleBank.models", "on_error", '"raise" or "skip"', on_error)
         return (module for _, module in self._each(model, on_error))
 
@@ -247,6 +245,8 @@ class SampleBank:
         if batch_size is not None:
             batch_size = check_integer("SampleBank.predict", "batch_size", _whole(batch_size), 1)
         check_loader("SampleBank.predict", "x", x)
+        if transform is not None:
+            check_function("SampleBank.predict", "transform", transform, "None or a function of the model's output", 1)
         result = average(self.models(model, on_error=on_error), x, transform, batch_size)
         if result is None:
             raise ValueError(f"SampleBank.predict needs at least one readable draw, {self.path} had none when opened")
@@ -257,9 +257,11 @@ class SampleBank:
     def _publish(self) -> None:
         self._draws = tuple(self._journal.state.draws.values())  # in one go, for readers in other threads
 
-    def _at(self, i: int) -> Draw:
-        draws = self._draws
-        if not -len(draws) <= operator.index(i) < len(draws):
+    def _at(self, who: str, i: int) -> Draw:
+        draws, i = self._draws, _whole(i)
+        if type(i) is not int:
+            raise needs(who, "i", "the position of a draw, an int", i, TypeError)
+        if not -len(draws) <= i < len(draws):
             raise IndexError(f"{self.path}: no draw {i}, the bank has {len(draws)}")
         return draws[i]
 
@@ -326,5 +328,10 @@ def _is_writer() -> bool:
 
 
 def _whole(value: Any) -> Any:
-    """Turn NumPy's integers into ints; leave what is no integer to the check."""
-    return operator.index(value) if hasattr(value, "__index__") and not isinstance(value, bool) else value
+    """Turn integers of NumPy and torch into ints; leave what is no integer, as a bool is none, to the check."""
+    if isinstance(value, bool) or getattr(value, "dtype", None) in (torch.bool, np.bool_):
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:
+        return value

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from langevin.chains.plan import Plan
-from langevin.checks import check_integer, check_position, needs
-from langevin.gradients import GradientFn, check_data
+from langevin.checks import check_columns, check_integer, check_position, needs
+from langevin.gradients import GradientFn
 from langevin.kernels import Kernel
 from langevin.noise import UPDATE_NOISES
-from langevin.targets import Posterior, Target
+from langevin.targets import Gaussian, Mixture, Posterior, Ravine, Target
+from langevin.targets.base import check_target
 
 __all__ = ["check_arguments", "check_evaluation", "check_parts", "event_shape"]
 
@@ -26,17 +26,12 @@ def check_parts(who: str, kernel: Any, target: Any, data: Any, progress: Any) ->
     """Check what `sample` and `resume` share; return the data's columns."""
     if not isinstance(kernel, Kernel):
         raise needs(who, "kernel", "a recipe such as sgld(step_size=...)", kernel, TypeError)
-    if isinstance(target, type) or not isinstance(target, Target):
-        raise needs(who, "target", "a target such as targets.energy(...)", target, TypeError)
+    check_target(who, target, data)
     if kernel.num_noises > len(UPDATE_NOISES):
         raise needs(who, "kernel", f"at most {len(UPDATE_NOISES)} noises per element", kernel.num_noises)
     if progress is not None and not isinstance(progress, bool):
         raise needs(who, "progress", "True, False or None", progress, TypeError)
-    if target.needs_data and data is None:
-        raise needs(who, "data", "the columns that the target's likelihood takes", data)
-    if not target.needs_data and data is not None:
-        raise needs(who, "data", "None: this target has no data", type(data).__name__)
-    columns = () if data is None else check_data(data)
+    columns = () if data is None else check_columns(who, data)
     if isinstance(target, Posterior):
         target.check_data(columns)
     return columns
@@ -53,18 +48,13 @@ def check_arguments(
     first_chain: Any,
     control_variate: Any,
     keep: Any,
-    out: Any,
     compile: Any,
 ) -> Tensor:
     """Check the rest of what `sample` is given; return the starting positions with a chain axis."""
-    if not callable(keep) and keep not in ("positions", "moments"):
+    if not callable(keep) and not (isinstance(keep, str) and keep in ("positions", "moments")):
         raise needs("sample", "keep", '"positions", "moments" or a function of one position', keep)
-    if not isinstance(compile, bool) and compile != "auto":
+    if not isinstance(compile, bool) and not (isinstance(compile, str) and compile == "auto"):
         raise needs("sample", "compile", 'True, False or "auto"', compile)
-    if out is not None and not isinstance(out, (str, Path)):
-        raise needs("sample", "out", "the path of a new folder", out, TypeError)
-    if isinstance(init, Tensor) and (init.layout != torch.strided or init.is_meta):
-        raise needs("sample", "init", "a dense tensor with values", f"{init.layout} on {init.device}", TypeError)
     position = check_position("sample", "init", init)
     if position.ndim > 2:
         raise needs("sample", "init", "shape (chains, dim) or (dim,)", tuple(position.shape))
@@ -115,8 +105,10 @@ def event_shape(plan: Plan, position: Tensor) -> tuple[int, ...]:
     return tuple(result.shape[2:])
 
 
-def check_evaluation(gradient_fn: GradientFn, position: Tensor, chains: range, columns: Sequence[Tensor]) -> None:
+def check_evaluation(target: Target, gradient_fn: GradientFn, position: Tensor, chains: range, columns: Sequence[Tensor]) -> None:
     """Try the target once where the chains start: its shapes must be theirs, and its values finite."""
+    if isinstance(target, Gaussian | Mixture | Ravine) and target.dim != position.shape[-1]:
+        raise needs("sample", "init", f"positions of {target.dim} elements, as the target has", tuple(position.shape))
     try:
         energy, gradient = gradient_fn(position, 0)
     except (RuntimeError, TypeError) as error:

@@ -9,16 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from langevin.checks import needs
+from langevin.checks import check_columns, check_dense, check_finite, needs
 from langevin.gradients import full
 from langevin.store import Samples
-from langevin.targets import Evaluation, Gaussian, Mixture, Target
+from langevin.targets import Evaluation, Gaussian, Mixture, Ravine
+from langevin.targets.base import check_target
 
 __all__ = [
     "check_draws",
     "check_samples",
-    "check_target",
-    "check_values",
     "evaluate_fully",
     "evenly_spaced",
     "gradients_at",
@@ -37,14 +36,12 @@ def check_draws(who: str, argument: str, draws: Any) -> Tensor:
 def _check_finite(who: str, argument: str, draws: Any) -> Tensor:
     if not isinstance(draws, Tensor):
         raise needs(who, argument, "a torch.Tensor of shape (chain, draw, dim)", type(draws).__name__, TypeError)
+    if not draws.is_floating_point():
+        raise needs(who, argument, "a floating-point tensor", draws.dtype, TypeError)
+    check_dense(who, argument, draws)
     if draws.ndim != 3 or draws.numel() == 0:
         raise needs(who, argument, "shape (chain, draw, dim) with no empty axis", tuple(draws.shape))
-    bad = ~torch.isfinite(draws)
-    if bad.any():
-        place = bad.nonzero()[0].tolist()
-        condition = f"finite values (element {place} is not; `samples.healthy` leaves out chains that stopped)"
-        raise needs(who, argument, condition, draws[tuple(place)].item())
-    return draws
+    return check_finite(who, argument, draws, hint="; `samples.healthy` leaves out chains that stopped")
 
 
 def is_samples(who: str, samples: Any) -> Samples:
@@ -82,19 +79,6 @@ def healthy_positions(who: str, samples: Any) -> Tensor:
     return draws
 
 
-def check_values(who: str, argument: str, value: Any, shape: tuple[int, ...]) -> Tensor:
-    """Return `value`, a tensor or nested numbers, as float64 on the CPU when it is finite and has the shape."""
-    try:
-        tensor = torch.as_tensor(value, dtype=torch.float64, device="cpu").detach()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise needs(who, argument, f"numbers of shape {shape}", value, TypeError) from error
-    if tensor.shape != shape:
-        raise needs(who, argument, f"shape {shape}", tuple(tensor.shape))
-    if not torch.isfinite(tensor).all():
-        raise needs(who, argument, "finite values", tensor.tolist())
-    return tensor
-
-
 def evenly_spaced(length: int, num: int) -> Tensor:
     """Return at most `num` indices from 0 to length - 1, as evenly spaced as can be, both ends among them.
 
@@ -107,25 +91,16 @@ def evenly_spaced(length: int, num: int) -> Tensor:
     return torch.linspace(0, length - 1, num, dtype=torch.float64).round().long()
 
 
-def check_target(who: str, target: Any, data: Sequence[Tensor] | Tensor | None) -> Target:
-    """Return `target` when it is one and has the data that it needs."""
-    if not isinstance(target, Target):
-        raise needs(who, "target", "a target such as targets.energy(...)", type(target).__name__, TypeError)
-    if target.needs_data and data is None:
-        raise needs(who, "data", "the columns that the target's likelihood takes", data)
-    if not target.needs_data and data is not None:
-        raise needs(who, "data", "None: this target has no data", type(data).__name__)
-    return target
-
-
 def evaluate_fully(who: str, target: Any, positions: Tensor, data: Sequence[Tensor] | Tensor | None) -> Evaluation:
     """Return U and grad U over all data, without artificial noise, at positions (n, dim), some positions at a time."""
-    gradient_fn = full(check_target(who, target, data), data)
-    rows = 1 if data is None else len(data if isinstance(data, Tensor) else data[0])
+    check_target(who, target, data)
+    columns = None if data is None else check_columns(who, data)
+    gradient_fn = full(target, columns)
+    rows = 1 if columns is None else len(columns[0])
     dim = positions.shape[-1]
     condition = f"an energy of positions like the draws, {dim} elements of {positions.dtype}"
-    if isinstance(target, (Gaussian, Mixture)) and target.mean.shape != (dim,):  # torch would broadcast one element to many
-        raise needs(who, "target", condition, f"one of {len(target.mean)}")
+    if isinstance(target, (Gaussian, Mixture, Ravine)) and target.dim != dim:  # torch would broadcast one element to many
+        raise needs(who, "target", condition, f"one of {target.dim}")
     try:
         gradient_fn(positions[:1], 0)
     except (RuntimeError, IndexError) as error:  # torch's words for shapes and dtypes that do not fit

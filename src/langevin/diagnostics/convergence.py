@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from langevin.checks import check_integer
+from langevin.checks import check_integer, needs
 from langevin.diagnostics.arrays import check_draws, evenly_spaced, is_samples
 from langevin.store import Samples, _arviz
 
@@ -74,6 +74,8 @@ def ess(draws: Tensor, *, method: str = "bulk") -> Tensor:
         >>> ess(normal(0, range(4), range(500), 2).transpose(0, 1)) > 1500
         tensor([True, True])
     """
+    if not isinstance(method, str):
+        raise needs("ess", "method", 'a name such as "bulk" or "tail"', method, TypeError)
     return _by_element(check_draws("ess", "draws", draws), _arviz().ess, 1, method=method)
 
 

@@ -102,7 +102,11 @@ def check_elements(who: str, samples: Any, elements: Sequence[int] | None) -> li
 def make_panels(who: str, names: list[int], axes: Sequence[Axes] | None, size: tuple[float, float] | None = None) -> list[Axes]:
     """Return one axes for each element, new ones below each other when none are given."""
     if axes is not None:
-        panels = list(axes)
+        from matplotlib.axes import Axes
+
+        panels = list(axes) if isinstance(axes, Sequence) or (isinstance(axes, np.ndarray) and axes.ndim == 1) else [axes]
+        if not all(isinstance(panel, Axes) for panel in panels):
+            raise needs(who, "axes", "axes of Matplotlib, one for each element", axes, TypeError)
         if len(panels) != len(names):
             raise needs(who, "axes", f"{len(names)} axes, one for each element", len(panels))
         return panels

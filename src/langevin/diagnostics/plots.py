@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from langevin.checks import check_number, needs
-from langevin.diagnostics.arrays import check_target, check_values, evaluate_fully, evenly_spaced
+from langevin.checks import check_number, check_tensor, needs
+from langevin.diagnostics.arrays import evaluate_fully, evenly_spaced
 from langevin.diagnostics.convergence import autocorrelation
 from langevin.diagnostics.panels import (
     FAINT,
@@ -27,6 +27,7 @@ from langevin.diagnostics.panels import (
 )
 from langevin.store import Samples
 from langevin.targets import Gaussian, Mixture, Target
+from langevin.targets.base import check_target
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -98,7 +99,7 @@ def running_mean(
         >>> matplotlib.pyplot.close(axes[0].figure)
     """
     names = check_elements("running_mean", samples, elements)
-    true = None if reference is None else check_values("running_mean", "reference", reference, tuple(samples.draws.shape[2:]))
+    true = None if reference is None else check_tensor("running_mean", "reference", reference, *samples.draws.shape[2:])
     panels = make_panels("running_mean", names, axes)
     counts = torch.arange(1, samples.draws.shape[1] + 1, dtype=torch.float64)
     for panel, element in zip(panels, names, strict=True):
@@ -185,10 +186,11 @@ def pair(
         >>> import matplotlib.pyplot
         >>> matplotlib.pyplot.close(axes.figure)
     """
-    if len(elements) != 2:
+    names = check_elements("pair", samples, elements)
+    if elements is None or len(names) != 2:
         raise needs("pair", "elements", "two elements", elements)
-    first, second = check_elements("pair", samples, elements)
-    check_number("pair", "temperature", temperature, "> 0", lambda v: v > 0)
+    first, second = names
+    temperature = check_number("pair", "temperature", temperature, "> 0", lambda v: v > 0)
     if target is not None:
         check_target("pair", target, data)
         if samples.kept != "positions":

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from langevin.checks import check_integer, check_number, needs
-from langevin.diagnostics.arrays import check_draws, check_target, check_values, evaluate_fully
+from langevin.checks import check_dense, check_integer, check_number, check_tensor, needs
+from langevin.diagnostics.arrays import check_draws, evaluate_fully
 from langevin.diagnostics.convergence import standard_error
 from langevin.noise import Purpose, normal, stream
-from langevin.noise.address import check_int
+from langevin.noise.address import check_seed
 from langevin.targets import Mixture, Target
+from langevin.targets.base import check_target
 
 __all__ = ["MomentErrors", "grid_total_variation", "mode_shares", "moment_errors", "sliced_wasserstein"]
 
@@ -61,8 +62,8 @@ def moment_errors(draws: Tensor, mean: Tensor | Sequence[float], covariance: Ten
     """
     draws = check_draws("moment_errors", "draws", draws)
     dim = draws.shape[-1]
-    true_mean = check_values("moment_errors", "mean", mean, (dim,))
-    true_covariance = check_values("moment_errors", "covariance", covariance, (dim, dim))
+    true_mean = check_tensor("moment_errors", "mean", mean, dim)
+    true_covariance = check_tensor("moment_errors", "covariance", covariance, dim, dim)
 
     estimate = draws.mean((0, 1))
     centred = draws - estimate
@@ -105,9 +106,9 @@ def sliced_wasserstein(draws: Tensor, reference: Tensor, *, num_directions: int 
     dim = draws.shape[-1]
     if not isinstance(reference, Tensor) or reference.ndim < 2 or reference.shape[-1] != dim:
         raise needs(who, "reference", f"a tensor of shape (..., {dim})", getattr(reference, "shape", reference))
-    other = check_draws(who, "reference", reference.reshape(1, -1, dim))[0]
+    other = check_draws(who, "reference", check_dense(who, "reference", reference).reshape(1, -1, dim))[0]
     check_integer(who, "num_directions", num_directions, 1)
-    check_int(who, "seed", seed, 0, 2**64)
+    check_seed(who, seed)
 
     directions = normal(seed, stream(Purpose.DATA), range(num_directions), dim, dtype=torch.float64)
     directions = directions / directions.norm(dim=-1, keepdim=True)
@@ -180,7 +181,7 @@ def grid_total_variation(
     check_target(who, target, data)
     half_width = check_number(who, "half_width", half_width, "> 0", lambda v: v > 0)
     check_integer(who, "bins", bins, 1)
-    check_number(who, "temperature", temperature, "> 0", lambda v: v > 0)
+    temperature = check_number(who, "temperature", temperature, "> 0", lambda v: v > 0)
 
     probability = _cell_probabilities(target, half_width, bins, data, temperature)
     cell = ((draws.flatten(0, 1) + half_width) * (bins / (2 * half_width))).floor()

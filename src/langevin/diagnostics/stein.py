@@ -53,7 +53,7 @@ def kernel_stein_discrepancy(
     draws, gradients = check_draws(who, "draws", draws), check_draws(who, "gradients", gradients)
     if gradients.shape != draws.shape:
         raise needs(who, "gradients", f"the shape of the draws {tuple(draws.shape)}", tuple(gradients.shape))
-    _check_settings(who, temperature, scale, num, block)
+    temperature, scale = _check_settings(who, temperature, scale, num, block)
     dim = draws.shape[-1]
     chosen = evenly_spaced(len(draws.reshape(-1, dim)), num)
     return _discrepancy(draws.reshape(-1, dim)[chosen], -gradients.reshape(-1, dim)[chosen] / temperature, scale, block)
@@ -94,7 +94,7 @@ def ksd(
         sgld 0.08
         msgld 0.20
     """
-    _check_settings("ksd", temperature, scale, num, block)
+    temperature, scale = _check_settings("ksd", temperature, scale, num, block)
     draws = healthy_positions("ksd", samples)
     flat = draws.reshape(-1, draws.shape[-1])
     chosen = flat[evenly_spaced(len(flat), num)]
@@ -103,11 +103,12 @@ def ksd(
     return _discrepancy(positions, -gradients / temperature, scale, block)
 
 
-def _check_settings(who: str, temperature: float, scale: float, num: int, block: int) -> None:
-    check_number(who, "temperature", temperature, "> 0", lambda v: v > 0)
-    check_number(who, "scale", scale, "> 0", lambda v: v > 0)
+def _check_settings(who: str, temperature: float, scale: float, num: int, block: int) -> tuple[float, float]:
+    """Check the settings; return temperature and scale as floats."""
     check_integer(who, "num", num, 1)
     check_integer(who, "block", block, 1)
+    temperature = check_number(who, "temperature", temperature, "> 0", lambda v: v > 0)
+    return temperature, check_number(who, "scale", scale, "> 0", lambda v: v > 0)
 
 
 def _discrepancy(positions: Tensor, scores: Tensor, scale: float, block: int) -> float:

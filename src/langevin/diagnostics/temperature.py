@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from langevin.checks import check_integer, check_number, needs
-from langevin.diagnostics.arrays import check_draws, check_values, evenly_spaced, gradients_at, healthy_positions
+from langevin.checks import check_integer, check_number, check_tensor, needs
+from langevin.diagnostics.arrays import check_draws, evenly_spaced, gradients_at, healthy_positions
 from langevin.diagnostics.convergence import standard_error
 from langevin.kernels import Kernel
 from langevin.store import Samples
@@ -99,8 +99,8 @@ def kinetic_temperature(velocity: Tensor, step_size: float, *, beta: float = 1.0
     """
     who = "kinetic_temperature"
     velocity = check_draws(who, "velocity", velocity)
-    check_number(who, "step_size", step_size, "> 0", lambda v: v > 0)
-    check_number(who, "beta", beta, "0 <= beta <= 1", lambda v: 0 <= v <= 1)
+    step_size = check_number(who, "step_size", step_size, "> 0", lambda v: v > 0)
+    beta = check_number(who, "beta", beta, "0 <= beta <= 1", lambda v: 0 <= v <= 1)
     values = (1 + beta) / 2 * (velocity * velocity).mean(-1) / step_size
     if values.numel() == 1:
         value = float(values)
@@ -109,7 +109,7 @@ def kinetic_temperature(velocity: Tensor, step_size: float, *, beta: float = 1.0
 
 
 def configurational_temperature(
-    draws: Tensor, gradients: Tensor, *, centre: Tensor | None = None, expected: float | None = None
+    draws: Tensor, gradients: Tensor, *, centre: Tensor | Sequence[float] | None = None, expected: float | None = None
 ) -> Temperature:
     """Measure ``T = mean((theta - c) . grad U) / dim`` from positions and gradients.
 
@@ -138,7 +138,7 @@ def configurational_temperature(
     draws, gradients = check_draws(who, "draws", draws), check_draws(who, "gradients", gradients)
     if gradients.shape != draws.shape:
         raise needs(who, "gradients", f"the shape of the draws {tuple(draws.shape)}", tuple(gradients.shape))
-    middle = _other_means(who, draws) if centre is None else check_values(who, "centre", centre, (draws.shape[-1],))
+    middle = _other_means(who, draws) if centre is None else check_tensor(who, "centre", centre, draws.shape[-1])
     return _summarise(((draws - middle) * gradients).mean(-1), _check_expected(who, expected))
 
 
@@ -148,7 +148,7 @@ def effective_temperature(
     data: Sequence[Tensor] | Tensor | None = None,
     *,
     kernel: Kernel | None = None,
-    centre: Tensor | None = None,
+    centre: Tensor | Sequence[float] | None = None,
     num: int = 2000,
 ) -> Temperature:
     """Measure the temperature of the law that the healthy chains sample, by `configurational_temperature`.

@@ -15,9 +15,12 @@ __all__ = [
     "Purpose",
     "Rows",
     "check_batch",
+    "check_chains",
     "check_device",
     "check_int",
     "check_normal",
+    "check_permutation",
+    "check_seed",
     "lanes_of",
     "result_shape",
     "stream",
@@ -85,9 +88,7 @@ def streams(purpose: Purpose, chains: range) -> range:
         >>> streams(Purpose.BATCH, range(2)) == range(3 * 2**32, 3 * 2**32 + 2)
         True
     """
-    if not isinstance(chains, range):
-        raise TypeError(f"streams(chains=...) needs a range, got {chains!r}")
-    first, count = interval("streams", "chains", chains, MAX_CHAIN)
+    first, count = check_chains("streams", chains)
     start = stream(purpose) + first
     return range(start, start + count)
 
@@ -136,9 +137,21 @@ def interval(call: str, name: str, value: Address, end: int) -> tuple[int, int]:
     return value.start, len(value)
 
 
-def _check_rows(call: str, seed: int, stream: Address, step: Address) -> Rows:
-    check_int(call, "seed", seed, 0, MAX_SEED)
-    return Rows(*interval(call, "stream", stream, MAX_STREAM), *interval(call, "step", step, MAX_STEP))
+def check_seed(call: str, seed: int) -> int:
+    """Return a seed, or fail when it is none."""
+    return check_int(call, "seed", seed, 0, MAX_SEED)
+
+
+def check_chains(call: str, chains: range) -> tuple[int, int]:
+    """Return first and count of a range of chains, or fail when it is none."""
+    if not isinstance(chains, range):
+        raise TypeError(f"{call}(chains=...) needs a range, got {chains!r}")
+    return interval(call, "chains", chains, MAX_CHAIN)
+
+
+def _check_rows(call: str, seed: int, stream: Address, step: Address, name: str = "step") -> Rows:
+    check_seed(call, seed)
+    return Rows(*interval(call, "stream", stream, MAX_STREAM), *interval(call, name, step, MAX_STEP))
 
 
 def check_device(call: str, device: torch.device | str) -> torch.device:
@@ -186,3 +199,12 @@ def check_batch(
     if (rows.step + rows.num_steps) * batch_size >= MAX_POSITION:
         raise ValueError(f"{call}(step=...) needs step * batch_size < 2**62, got {step!r} and {batch_size}")
     return rows
+
+
+def check_permutation(call: str, seed: int, stream: Address, epoch: Address, num: int, device: torch.device | str) -> None:
+    """Check the address of a permutation."""
+    check_device(call, device)
+    rows = _check_rows(call, seed, stream, epoch, "epoch")
+    check_int(call, "num", num, 1, MAX_POSITION)
+    if (rows.step + rows.num_steps) * num >= MAX_POSITION:
+        raise ValueError(f"{call}(epoch=...) needs epoch * num < 2**62, got {epoch!r} and {num}")

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from langevin.noise.address import Address, check_batch, check_int, check_normal, lanes_of, result_shape
+from langevin.noise.address import Address, check_batch, check_normal, check_permutation, lanes_of, result_shape
 from langevin.noise.reference import batch_indices_reference, normal_reference
 from langevin.threads import run_in_threads
 
@@ -87,7 +87,7 @@ def permutation(seed: int, stream: Address, epoch: Address, num: int, *, device:
         >>> permutation(0, stream(Purpose.BATCH), 0, 5).sort().values
         tensor([0, 1, 2, 3, 4])
     """
-    check_int("permutation", "num", num, 1, 2**62)
+    check_permutation("permutation", seed, stream, epoch, num, device)
     return batch_indices(seed, stream, epoch, num, num, device=device)
 
 

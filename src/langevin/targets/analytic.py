@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from langevin.checks import check_number, needs
+from langevin.checks import check_number, check_tensor, needs
 from langevin.targets.base import Batch, Evaluation
+from langevin.targets.priors import SCALE, is_scale
 
 __all__ = ["FIVE_MODES", "Gaussian", "Mixture", "gaussian", "mixture"]
 
@@ -28,6 +29,11 @@ class Gaussian:
     gradient_noise: float
 
     needs_data = False
+
+    @property
+    def dim(self) -> int:
+        """The number of elements of theta."""
+        return len(self.mean)
 
     def evaluate(self, position: Tensor, batch: Batch | None = None) -> Evaluation:
         """Return U and ``Sigma^-1 (theta - mean)``."""
@@ -54,6 +60,11 @@ class Mixture:
     gradient_noise: float
 
     needs_data = False
+
+    @property
+    def dim(self) -> int:
+        """The number of elements of theta."""
+        return self.means.shape[-1]
 
     def evaluate(self, position: Tensor, batch: Batch | None = None) -> Evaluation:
         """Return U and its gradient, the distance to the means weighted by the components' shares."""
@@ -83,15 +94,6 @@ class Mixture:
         )
 
 
-def _matrix(who: str, argument: str, value: Tensor | Sequence[Sequence[float]]) -> Tensor:
-    matrix = torch.as_tensor(value, dtype=torch.float64)
-    if matrix.ndim != 2:
-        raise needs(who, argument, "a matrix", tuple(matrix.shape))
-    if not torch.isfinite(matrix).all():
-        raise needs(who, argument, "finite values", matrix.tolist())
-    return matrix
-
-
 def gaussian(
     covariance: Tensor | Sequence[Sequence[float]], *, mean: Tensor | Sequence[float] | None = None, gradient_noise: float = 0.0
 ) -> Gaussian:
@@ -107,14 +109,12 @@ def gaussian(
         >>> target.evaluate(torch.tensor([[1.0, 1.0]])).gradient
         tensor([[0.5263, 0.5263]])
     """
-    matrix = _matrix("gaussian", "covariance", covariance)
+    matrix = check_tensor("gaussian", "covariance", covariance, "dim", "dim")
     if matrix.shape[0] != matrix.shape[1] or not torch.allclose(matrix, matrix.mT):
         raise needs("gaussian", "covariance", "a symmetric matrix", matrix.tolist())
     if torch.linalg.cholesky_ex(matrix).info != 0:
         raise needs("gaussian", "covariance", "a positive definite matrix", matrix.tolist())
-    centre = torch.zeros(len(matrix), dtype=matrix.dtype) if mean is None else torch.as_tensor(mean, dtype=matrix.dtype)
-    if centre.shape != (len(matrix),):
-        raise needs("gaussian", "mean", f"shape ({len(matrix)},)", tuple(centre.shape))
+    centre = torch.zeros_like(matrix[0]) if mean is None else check_tensor("gaussian", "mean", mean, len(matrix))
     noise = check_number("gaussian", "gradient_noise", gradient_noise, ">= 0", lambda v: v >= 0)
     return Gaussian(matrix, centre, torch.linalg.inv(matrix), noise)
 
@@ -139,11 +139,10 @@ def mixture(
         tensor([[7.7000, 3.6000],
                 [3.6000, 4.1000]], dtype=torch.float64)
     """
-    matrix = _matrix("mixture", "means", means)
-    std = check_number("mixture", "std", std, "> 0", lambda v: v > 0)
-    share = torch.ones(len(matrix)) if weights is None else torch.as_tensor(weights)
-    share = share.to(matrix.dtype)
-    if share.shape != (len(matrix),) or not bool((share > 0).all()):
+    matrix = check_tensor("mixture", "means", means, "components", "dim")
+    std = check_number("mixture", "std", std, SCALE, is_scale)
+    share = torch.ones_like(matrix[:, 0]) if weights is None else check_tensor("mixture", "weights", weights, len(matrix))
+    if not (share > 0).all():
         raise needs("mixture", "weights", f"{len(matrix)} positive numbers", share.tolist())
     noise = check_number("mixture", "gradient_noise", gradient_noise, ">= 0", lambda v: v >= 0)
     return Mixture(matrix, std, share / share.sum(), noise)

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from langevin.checks import check_number, needs
+from langevin.checks import check_function, check_number, needs, takes
 from langevin.targets.base import Batch, Evaluation
 from langevin.targets.priors import Prior
 
 __all__ = ["EnergyTarget", "LikelihoodTarget", "energy", "likelihood"]
+
+_ARGUMENTS = {"energy": "one position (dim,)", "likelihood": "one position (dim,) and the data's columns"}
 
 
 def _per_chain(who: str, argument: str, function: Callable[..., Tensor], in_dims: tuple[int | None, ...], *given: Tensor) -> Tensor:
@@ -25,6 +27,10 @@ def _per_chain(who: str, argument: str, function: Callable[..., Tensor], in_dims
         return run(*given)
     try:
         return run(*given)
+    except TypeError as error:
+        if takes(function, len(given)):  # an error of the function's own
+            raise
+        raise needs(who, argument, f"a function that takes {_ARGUMENTS[who]}, {len(given)} here", str(error), TypeError) from error
     except (RuntimeError, ValueError) as error:
         if not str(error).lstrip().startswith("vmap") and "data pointer" not in str(error):  # the latter: .numpy()
             raise
@@ -115,8 +121,7 @@ def energy(energy_fn: Callable[[Tensor], Tensor], *, gradient_noise: float = 0.0
         >>> energy(lambda theta: 0.5 * theta @ theta).evaluate(torch.tensor([[1.0, 2.0]]))
         Evaluation(energy=tensor([2.5000]), gradient=tensor([[1., 2.]]))
     """
-    if not callable(energy_fn):
-        raise needs("energy", "energy_fn", "a function of one position (dim,)", energy_fn, TypeError)
+    check_function("energy", "energy_fn", energy_fn, "a function of one position (dim,)", 1)
     return EnergyTarget(energy_fn, check_number("energy", "gradient_noise", gradient_noise, ">= 0", lambda v: v >= 0))
 
 
@@ -136,8 +141,7 @@ def likelihood(log_likelihood_fn: Callable[..., Tensor], *, prior: Prior, gradie
         >>> normal_mean.evaluate(torch.tensor([[2.0]]), batch).gradient
         tensor([[2.]])
     """
-    if not callable(log_likelihood_fn):
-        raise needs("likelihood", "log_likelihood_fn", "a function of one position", log_likelihood_fn, TypeError)
+    check_function("likelihood", "log_likelihood_fn", log_likelihood_fn, "a function of one position (dim,) and the data's columns")
     if not isinstance(prior, Prior):
         raise needs("likelihood", "prior", "a prior of langevin.priors", prior, TypeError)
     noise = check_number("likelihood", "gradient_noise", gradient_noise, ">= 0", lambda v: v >= 0)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
-__all__ = ["Batch", "Evaluation", "Target"]
+from langevin.checks import needs
+
+__all__ = ["Batch", "Evaluation", "Target", "check_target"]
 
 
 class Batch(NamedTuple):
@@ -46,3 +48,14 @@ class Target(Protocol):
     def evaluate(self, position: Tensor, batch: Batch | None = None) -> Evaluation:
         """Return U and its gradient at `position`, shape (chains, dim); the batch's likelihood counts `batch.scale` times."""
         ...
+
+
+def check_target(who: str, target: Any, data: Any) -> Target:
+    """Return `target` when it is one and has the data that it needs, or none if it needs none."""
+    if isinstance(target, type) or not isinstance(target, Target):
+        raise needs(who, "target", "a target such as targets.energy(...)", target, TypeError)
+    if target.needs_data and data is None:
+        raise needs(who, "data", "the columns that the target's likelihood takes", data)
+    if not target.needs_data and data is not None:
+        raise needs(who, "data", "None: this target has no data", type(data).__name__)
+    return target

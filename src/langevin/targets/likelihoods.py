@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from langevin.checks import check_number, needs
+from langevin.checks import check_field, needs
+from langevin.targets.priors import SCALE, is_scale
 
 __all__ = [
     "LIKELIHOODS",
@@ -89,7 +90,7 @@ class GaussianLikelihood:
     std: float
 
     def __post_init__(self) -> None:
-        check_number("likelihoods.gaussian", "std", self.std, "> 0", lambda v: v > 0)
+        check_field(self, "likelihoods.gaussian", "std", SCALE, is_scale)
 
     def log_likelihood(self, output: Tensor, y: Tensor) -> Tensor:  # noqa: D102
         self._check_shapes(output, y)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from langevin.checks import check_integer, check_position, needs
+from langevin.checks import check_columns, check_dense, check_integer, check_position, needs
 from langevin.noise import Purpose, philox, stream
 from langevin.ravel import Ravel
 from langevin.targets.automatic import likelihood as likelihood_target
@@ -101,7 +101,7 @@ class Posterior:
 
         It looks at every target and runs the model on one row.
         """
-        columns = (data,) if isinstance(data, Tensor) else tuple(data)
+        columns = check_columns("Posterior", data)
         self._check_columns(columns)
         x, y = columns
         if len(x) != self.num_data:
@@ -136,6 +136,9 @@ class Posterior:
 
     def module(self, position: Tensor) -> nn.Module:
         """Return a copy of the model with this theta (dim,)."""
+        self._check_position("position", check_position("module", "position", position))
+        if position.ndim != 1:
+            raise needs("module", "position", f"shape ({self.dim},), one draw", tuple(position.shape))
         result = copy.deepcopy(self._model)
         self.ravel.assign(result, position)
         return result
@@ -221,6 +224,7 @@ class Posterior:
     def _check_input(self, x: Tensor) -> None:
         if not isinstance(x, Tensor):
             raise needs("Posterior", "x", "a torch.Tensor of shape (n, ...)", type(x).__name__, TypeError)
+        check_dense("Posterior", "x", x)
         if x.is_floating_point():
             self._check_dtype("x", x)
 

@@ -28,10 +28,11 @@ class Prior(Protocol):
         ...
 
 
-_SCALE = "1e-150 <= std <= 1e150"
+SCALE = "1e-150 <= std <= 1e150"
+"""What a standard deviation must be for 1 / std**2 to be a number; `is_scale` says whether it is."""
 
 
-def _is_scale(std: float) -> bool:
+def is_scale(std: float) -> bool:
     """Say whether 1 / std**2 is a number."""
     return 1e-150 <= std <= 1e150
 
@@ -54,7 +55,7 @@ class GaussianPrior:
     std: float
 
     def __post_init__(self) -> None:
-        check_field(self, "priors.gaussian", "std", _SCALE, _is_scale)
+        check_field(self, "priors.gaussian", "std", SCALE, is_scale)
 
     def energy(self, position: Tensor) -> Tensor:  # noqa: D102
         constant = math.log(self.std) + 0.5 * math.log(2 * math.pi)
@@ -77,8 +78,8 @@ class SpikeSlab:
     def __post_init__(self) -> None:
         who = "priors.spike_slab"
         check_field(self, who, "slab_weight", "0 < slab_weight < 1", lambda v: 0 < v < 1)
-        check_field(self, who, "spike_std", _SCALE, _is_scale)
-        check_field(self, who, "slab_std", _SCALE, _is_scale)
+        check_field(self, who, "spike_std", SCALE, is_scale)
+        check_field(self, who, "slab_std", SCALE, is_scale)
         if self.spike_std >= self.slab_std:
             raise needs(who, "spike_std", f"less than slab_std = {self.slab_std}", self.spike_std)
         odds = (1 - self.slab_weight) / self.slab_weight * self.slab_std / self.spike_std

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from langevin.checks import check_number, needs
+from langevin.checks import check_number, check_tensor, needs
 from langevin.noise import Purpose, normal, stream
+from langevin.noise.address import check_int, check_seed
 from langevin.targets.base import Batch, Evaluation
 from langevin.targets.priors import GaussianPrior, Prior
 
@@ -30,6 +31,7 @@ class Ravine:
     gradient_noise: float
 
     needs_data = True
+    dim = 2
 
     def evaluate(self, position: Tensor, batch: Batch | None = None) -> Evaluation:
         """Return U, with the likelihood's constant, and its gradient."""
@@ -69,6 +71,9 @@ def ravine_data(
         >>> x.shape, bool((x.abs() <= 4).all())
         (torch.Size([100]), True)
     """
+    check_int("ravine_data", "num_data", num_data, 1, 2**32)
+    check_seed("ravine_data", seed)
+    position = check_tensor("ravine_data", "truth", truth, 2)
     at = stream(Purpose.DATA)
     x = 6 * torch.special.ndtr(normal(seed, at, 0, num_data, dtype=dtype)) - 2
-    return x, _regression(torch.tensor(truth, dtype=dtype), x) + normal(seed, at, 1, num_data, dtype=dtype)
+    return x, _regression(position.to(dtype), x) + normal(seed, at, 1, num_data, dtype=dtype)
