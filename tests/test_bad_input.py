@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,6 +15,19 @@ GAUSSIAN = lv.targets.gaussian([[1.0, 0.5], [0.5, 1.0]])
 NORMAL_MEAN = lv.targets.likelihood(lambda theta, x: -0.5 * (x - theta) ** 2, prior=lv.priors.gaussian(std=1.0))
 LINEAR = lv.targets.likelihood(lambda theta, x: -0.5 * (x @ theta) ** 2, prior=lv.priors.gaussian(std=1.0))
 START = torch.zeros(3, 2)
+DATA = torch.ones(4)
+META = torch.zeros(4, 2, device="meta")
+SPARSE = torch.zeros(4, 2).to_sparse()
+NETWORK = lv.Posterior(torch.nn.Linear(2, 3), "categorical", prior=lv.priors.flat(), num_data=4)
+
+
+def minibatch(target=LINEAR, seed=0, chains=range(3)):
+    return lv.gradients.minibatch(target, torch.ones(4, 2), 2, seed=seed, chains=chains)(START, 0)
+
+
+def noisy(gradient_fn=None, like=START, chains=range(3)):
+    gradient_fn = gradient_fn or lv.gradients.full(GAUSSIAN)
+    return lv.gradients.noisy(gradient_fn, 1.0, seed=0, chains=chains, like=like)(START, 0)
 
 
 def run(kernel=None, target=GAUSSIAN, init=START, num_steps=5, **rest):
@@ -213,6 +227,89 @@ TABLE = {
         ValueError,
         r"batch_size=.*0",
     ),
+    # numbers that a user gives as a tensor, an array or nested lists
+    "no matrix": (lambda: lv.targets.gaussian(None), TypeError, r"gaussian\(covariance=.*numbers of shape \(dim, dim\), got None"),
+    "a ragged matrix": (lambda: lv.targets.gaussian([[1.0], [2.0, 3.0]]), TypeError, r"covariance=.*numbers.*\[\[1\.0\], \[2\.0"),
+    "a matrix of words": (lambda: lv.targets.mixture([["a", "b"]]), TypeError, r"mixture\(means=.*numbers.*'a'"),
+    "a number that no float holds": (lambda: lv.targets.gaussian([[10**400]]), TypeError, r"covariance=.*numbers.*1000"),
+    "complex numbers": (lambda: lv.targets.gaussian(torch.eye(2) * 1j), TypeError, r"covariance=.*numbers"),
+    "a complex array": (lambda: lv.targets.gaussian(np.eye(2) * 1j), TypeError, r"covariance=.*numbers"),
+    "a sparse matrix": (lambda: lv.targets.gaussian(SPARSE), TypeError, r"covariance=.*dense.*sparse_coo"),
+    "a matrix without values": (lambda: lv.targets.mixture(META), TypeError, r"means=.*values.*meta"),
+    "an empty matrix": (
+        lambda: lv.targets.gaussian(torch.zeros(0, 0)),
+        ValueError,
+        r"covariance=.*shape \(dim, dim\), got \(0, 0\)",
+    ),
+    "a mean with nan": (lambda: lv.targets.gaussian([[1.0]], mean=[math.nan]), ValueError, r"mean=.*element \[0\].*nan"),
+    "weights that are a function": (lambda: lv.targets.mixture(weights=len), TypeError, r"weights=.*numbers of shape \(5,\)"),
+    "too many weights": (
+        lambda: lv.targets.mixture([[0.0]], weights=[1.0, 1.0]),
+        ValueError,
+        r"weights=.*shape \(1,\), got \(2,\)",
+    ),
+    "a std whose square is no number": (lambda: lv.targets.mixture(std=1e308), ValueError, r"mixture\(std=.*1e150, got 1e\+308"),
+    "a likelihood of such a std": (lambda: lv.likelihoods.gaussian(5e-324), ValueError, r"gaussian\(std=.*1e-150.*5e-324"),
+    "no ravine": (lambda: lv.targets.ravine_data(0), ValueError, r"ravine_data\(num_data=.*\[1, 2\*\*32\), got 0"),
+    "the size of a ravine": (lambda: lv.targets.ravine_data(2.5), TypeError, r"ravine_data\(num_data=.*2\.5"),
+    "the truth of a ravine": (lambda: lv.targets.ravine_data(3, truth=1.0), ValueError, r"ravine_data\(truth=.*\(2,\), got \(\)"),
+    "the seed of a ravine": (lambda: lv.targets.ravine_data(3, seed=-1), ValueError, r"ravine_data\(seed=.*-1"),
+    # functions
+    "an energy that is a class": (lambda: lv.targets.energy(torch.nn.Linear), TypeError, r"energy\(energy_fn=.*Linear"),
+    "an energy without arguments": (lambda: lv.targets.energy(lambda: 1.0), TypeError, r"energy\(energy_fn=.*one position"),
+    "an energy without values": (
+        lambda: lv.targets.energy(torch.nn.Linear(2, 1, device="meta")),
+        TypeError,
+        r"energy\(energy_fn=.*Linear.*meta device",
+    ),
+    "a likelihood without data": (
+        lambda: run(target=lv.targets.likelihood(lambda theta: theta, prior=lv.priors.flat()), data=DATA),
+        TypeError,
+        r"likelihood\(log_likelihood_fn=.*the data's columns, 2 here, got.*takes 1 positional argument but 2",
+    ),
+    "keep that is an array": (lambda: run(keep=np.ones(2)), ValueError, r"sample\(keep=.*array"),
+    "compile that is an array": (lambda: run(compile=np.ones(2)), ValueError, r"sample\(compile=.*array"),
+    # targets, data and what gradients take
+    "positions of another length": (lambda: run(init=torch.zeros(3, 5)), ValueError, r"sample\(init=.*2 elements.*got 5"),
+    "positions that torch would broadcast": (lambda: run(init=torch.zeros(3, 1)), ValueError, r"sample\(init=.*2 elements.*got 1"),
+    "a ravine of three elements": (
+        lambda: run(target=lv.targets.ravine(), init=torch.zeros(3), data=(DATA, DATA)),
+        ValueError,
+        r"sample\(init=.*2 elements.*got 3",
+    ),
+    "a mode of another length": (
+        lambda: lv.gradients.find_mode(GAUSSIAN, None, torch.zeros(3)),
+        ValueError,
+        r"find_mode\(init=.*2 elements.*got 3",
+    ),
+    "data that is a bool": (lambda: run(target=LINEAR, data=True), TypeError, r"sample\(data=.*tensors, one per column, got True"),
+    "sparse data": (lambda: run(target=LINEAR, data=SPARSE), TypeError, r"sample\(data=.*dense.*sparse_coo"),
+    "data without values": (lambda: run(target=LINEAR, data=META), TypeError, r"sample\(data=.*values.*meta"),
+    "no target of a gradient": (lambda: lv.gradients.full(None), TypeError, r"full\(target=.*None"),
+    "data that no target needs": (lambda: lv.gradients.full(GAUSSIAN, DATA), ValueError, r"full\(data=.*no data"),
+    "data that no mode needs": (lambda: lv.gradients.find_mode(GAUSSIAN, DATA, START[0]), ValueError, r"find_mode\(data=.*no data"),
+    "no target of minibatches": (lambda: minibatch(target=None), TypeError, r"minibatch\(target=.*None"),
+    "minibatches without data": (lambda: minibatch(GAUSSIAN), ValueError, r"minibatch\(target=.*with data.*Gaussian"),
+    "the seed of minibatches": (lambda: minibatch(seed=1.5), TypeError, r"minibatch\(seed=.*1\.5"),
+    "chains that are a number": (lambda: minibatch(chains=3), TypeError, r"minibatch\(chains=.*a range, got 3"),
+    "minibatches for other chains": (lambda: minibatch(chains=range(2)), ValueError, r"minibatch\(chains=.*3 chains.*got 2"),
+    "noise on no gradient": (lambda: noisy(GAUSSIAN), TypeError, r"noisy\(gradient_fn=.*a GradientFn.*Gaussian"),
+    "noise like nothing": (lambda: noisy(like=3), TypeError, r"noisy\(like=.*tensor.*got 3"),
+    "noise like others": (lambda: noisy(like=torch.zeros(3, 4)), ValueError, r"noisy\(like=.*2 elements, got 4"),
+    "noise for other chains": (lambda: noisy(chains=range(1)), ValueError, r"noisy\(chains=.*3 chains.*got 1"),
+    "data of no posterior": (lambda: NETWORK.check_data(None), TypeError, r"Posterior\(data=.*got None"),
+    "inputs without values": (lambda: NETWORK.predict(torch.zeros(2, 9), META), TypeError, r"Posterior\(x=.*values.*meta"),
+    "a position that is a text": (lambda: NETWORK.module("theta"), TypeError, r"module\(position=.*'theta'"),
+    "a module of many draws": (lambda: NETWORK.module(torch.zeros(2, 9)), ValueError, r"module\(position=.*\(9,\).*\(2, 9\)"),
+    "the epoch of a permutation": (lambda: lv.noise.permutation(0, 0, -1, 5), ValueError, r"permutation\(epoch=.*-1"),
+    "an epoch beyond the last": (lambda: lv.noise.permutation(0, 0, 2**55, 2**9), ValueError, r"permutation\(epoch=.*epoch \* num"),
+    # paths
+    "no path": (lambda: lv.open(None), TypeError, r"open\(path=.*None"),
+    "a path of bytes": (lambda: lv.open(b"run"), TypeError, r"open\(path=.*b'run'"),
+    "an empty path": (lambda: lv.resume("", lv.sgld(0.1), GAUSSIAN), ValueError, r"resume\(path=.*''"),
+    "a path that no system has": (lambda: lv.SampleBank("a\0b"), ValueError, r"SampleBank\(path=.*a\\x00b"),
+    "a run where none can be": (lambda: run(out="/proc/none/run"), OSError, r"sample\(out=.*'/proc/none/run'"),
+    "a bank where none can be": (lambda: lv.SampleBank("/proc/none/bank").add(NORM), OSError, "/proc/none/bank"),
 }
 
 
@@ -221,3 +318,58 @@ def test_it_fails_at_once_with_name_and_value(case):
     call, error, message = TABLE[case]
     with pytest.raises(error, match=message):
         call()
+
+
+def test_the_largest_seed_is_a_seed():
+    assert run(seed=2**64 - 1).draws.isfinite().all()
+    assert not torch.equal(NETWORK.init(2, seed=2**64 - 1), NETWORK.init(2, seed=2**63))
+
+
+def test_the_values_of_noise_like_positions_do_not_count():
+    """`resume` gives positions of chains that stopped, which may be NaN."""
+    assert torch.equal(noisy(like=START * math.nan).gradient, noisy().gradient)
+
+
+def test_the_cause_of_an_error_is_kept():
+    with pytest.raises(TypeError, match="covariance=") as caught:
+        lv.targets.gaussian("text")
+    assert isinstance(caught.value.__cause__, TypeError)
+    with pytest.raises(TypeError, match="of its own"):  # and an error that the function itself raises comes as it is
+        run(target=lv.targets.energy(own_error))
+
+
+def own_error(theta):
+    raise TypeError("of its own")
+
+
+BANK_TABLE = {
+    "a draw at a bool": (lambda bank: bank.state_dict(True), TypeError, r"SampleBank\.state_dict\(i=.*True"),
+    "a draw at a float": (lambda bank: bank.load(NORM, 0.0), TypeError, r"SampleBank\.load\(i=.*0\.0"),
+    "a draw that is not there": (lambda bank: bank.state_dict(np.int64(1)), IndexError, r"no draw 1, the bank has 1"),
+    "calls that are a bool": (lambda bank: bank.rewind(torch.tensor(True)), TypeError, r"rewind\(calls=.*tensor\(True\)"),
+    "calls that are many": (lambda bank: bank.rewind(torch.zeros(4)), TypeError, r"rewind\(calls=.*tensor\(\[0"),
+    "no loader": (lambda bank: bank.update_bn(NORM, None), TypeError, r"update_bn\(loader=.*None"),
+    "a loader of one number": (lambda bank: bank.update_bn(NORM, torch.tensor(1.0)), TypeError, r"update_bn\(loader=.*tensor\(1"),
+    "a loader without values": (lambda bank: bank.update_bn(NORM, [META]), TypeError, r"update_bn\(loader=.*values.*meta"),
+    "inputs of one number": (lambda bank: bank.predict(NORM, np.array("text")), TypeError, r"predict\(x=.*'text'"),
+    "a transform that is none": (lambda bank: bank.predict(NORM, X, transform=1.0), TypeError, r"predict\(transform=.*1\.0"),
+    "a transform of two": (lambda bank: bank.predict(NORM, X, transform=lambda a, b: a), TypeError, r"predict\(transform=.*output"),
+    "on_error that is an array": (lambda bank: bank.predict(NORM, X, on_error=np.ones(2)), ValueError, r"on_error=.*array"),
+}
+NORM, X = torch.nn.BatchNorm1d(2), torch.zeros(4, 2)
+
+
+@pytest.mark.parametrize("case", BANK_TABLE)
+def test_a_bank_names_what_it_cannot_take(case, tmp_path):
+    call, error, message = BANK_TABLE[case]
+    with lv.SampleBank(tmp_path / "bank") as bank:
+        bank.add(NORM)
+        with pytest.raises(error, match=message):
+            call(bank)
+
+
+def test_a_bank_takes_whole_numbers_of_numpy_and_torch(tmp_path):
+    with lv.SampleBank(tmp_path / "bank", thin=np.int64(1)) as bank:
+        bank.add(NORM, step=torch.tensor(3))
+        assert bank.draws[0].step == 3
+        assert bank.state_dict(torch.tensor(-1)).keys() == NORM.state_dict().keys()

@@ -484,7 +484,7 @@ BAD = {
         r"float32, got torch\.float64",
     ),
     "check_data: size": (lambda: made().check_data((X[:5], Y[:5])), ValueError, "num_data=.*5 rows of the data, got 6"),
-    "check_data: lengths": (lambda: made().check_data((X, Y[:5])), ValueError, r"shape \(6,\), got \(5,\)"),
+    "check_data: lengths": (lambda: made().check_data((X, Y[:5])), ValueError, r"columns of the same length, got '\[6, 5\] rows"),
     "check_data: columns": (lambda: made().check_data(X), ValueError, "1 columns"),
     "check_data: label": (lambda: made().check_data((X, with_last(3))), ValueError, r"labels in \[0, 3\)"),
     "check_data: width": (lambda: made().check_data((X[:, 1:], Y)), ValueError, r"\(6, 4\)"),

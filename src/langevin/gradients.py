@@ -15,7 +15,7 @@ from langevin.checks import check_columns, check_dense, check_integer, check_num
 from langevin.noise import Purpose, batch_indices, normal, streams
 from langevin.noise.address import check_chains, check_seed
 from langevin.targets import Batch, Evaluation, Target
-from langevin.targets.base import check_target
+from langevin.targets.base import check_dim, check_target
 
 __all__ = ["GradientFn", "control_variate", "energy_gradient", "find_mode", "full", "minibatch", "noisy"]
 
@@ -87,9 +87,9 @@ def minibatch(target: Target, data: Sequence[Tensor] | Tensor, batch_size: int, 
 
 def _check_batches(who: str, target: Any, data: Any, batch_size: Any, seed: Any, chains: Any) -> tuple[Tensor, ...]:
     """Check what all gradients of minibatches take; return the data's columns."""
-    check_target(who, target, data)
-    if not target.needs_data:
+    if isinstance(target, Target) and not target.needs_data:
         raise needs(who, "target", "a target with data", type(target).__name__)
+    check_target(who, target, data)
     columns = check_columns(who, data)
     check_integer(who, "batch_size", batch_size, 1)
     if batch_size > len(columns[0]):
@@ -144,6 +144,7 @@ def control_variate(
     centre = mode.detach().clone()
     plain = minibatch(target, data, batch_size, seed=seed, chains=chains)
     rough = plain.evaluate  # by itself: compiled code depends on what `evaluate` closes over, and need not know the seed
+    check_dim("control_variate", "mode", target, len(centre))
     at_centre = full(target, data)(centre[None], 0).gradient
     if not torch.isfinite(at_centre).all():
         raise needs("control_variate", "mode", "a position where the gradient over all data is finite", centre.tolist())
@@ -193,6 +194,7 @@ def find_mode(
     check_integer("find_mode", "num_steps", num_steps, 1)
     check_number("find_mode", "tolerance", tolerance, "> 0", lambda v: v > 0)
     check_target("find_mode", target, data)
+    check_dim("find_mode", "init", target, len(init))
     columns = None if data is None else check_columns("find_mode", data)
     gradient_fn = full(target, columns)
     num_data = 1 if columns is None else len(columns[0])

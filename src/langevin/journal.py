@@ -109,7 +109,8 @@ class Journal(Generic[S]):
         with self.mutex:
             if self._fd is not None:
                 return False
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with _named(self.path.parent):
+                self.path.parent.mkdir(parents=True, exist_ok=True)
             place = self.path.with_name("lock")
             fd = os.open(place, os.O_RDWR | os.O_CREAT, 0o644)
             try:

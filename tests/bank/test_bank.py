@@ -650,9 +650,9 @@ def with_buffer(value):
 @pytest.mark.parametrize(
     ("call", "error", "match"),
     [
-        (lambda p: SampleBank(3), TypeError, r"path=\.\.\.\) needs a str or a path, got 3"),
+        (lambda p: SampleBank(3), TypeError, r"path=\.\.\.\) needs the path of a folder, got 3"),
         (lambda p: SampleBank(b"x"), TypeError, "got b'x'"),
-        (lambda p: SampleBank(""), ValueError, "needs a folder, got ''"),
+        (lambda p: SampleBank(""), ValueError, "needs the path of a folder, got ''"),
         (lambda p: SampleBank(__file__), ValueError, "needs a folder, got .*test_bank"),
         (lambda p: SampleBank(p, thin=0), ValueError, r"thin=\.\.\.\) needs an int >= 1, got 0"),
         (lambda p: SampleBank(p, thin=1.5), TypeError, "thin.*got 1.5"),

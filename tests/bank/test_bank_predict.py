@@ -134,7 +134,7 @@ def test_a_loader_that_shuffles_is_refused(tmp_path):
             3,
             {},
             TypeError,
-            r"predict\(x=\.\.\.\) needs a tensor, a tuple or dict .* loader of them, got <class 'int'>",
+            r"predict\(x=\.\.\.\) needs a tensor, a tuple or dict .* loader of them, got 3",
         ),
         (Again([3]), {}, TypeError, r"predict\(x=\.\.\.\) needs a tensor, .*got <class 'int'>"),
         (A.numpy(), {}, TypeError, r"predict\(x=\.\.\.\) needs a tensor, .*ndarray"),

@@ -51,7 +51,11 @@ ARRAYS = {
         ValueError,
         "kernel_stein_discrepancy(gradients=...) needs the shape of the draws (2, 5, 2), got (1, 5, 2)",
     ),
-    "ksd scale": (lambda: dg.kernel_stein_discrepancy(DRAWS, DRAWS, scale=0.0), ValueError, "(scale=...) needs > 0, got 0.0"),
+    "ksd scale": (
+        lambda: dg.kernel_stein_discrepancy(DRAWS, DRAWS, scale=0.0),
+        ValueError,
+        "(scale=...) needs 1e-150 <= scale <= 1e150, got 0.0",
+    ),
     "ksd num": (lambda: dg.kernel_stein_discrepancy(DRAWS, DRAWS, num=2.5), TypeError, "(num=...) needs an int >= 1, got 2.5"),
     "ksd block": (lambda: dg.kernel_stein_discrepancy(DRAWS, DRAWS, block=0), ValueError, "(block=...) needs an int >= 1, got 0"),
     "ksd temperature": (
@@ -78,7 +82,7 @@ ARRAYS = {
     "no centre": (
         lambda: dg.configurational_temperature(DRAWS, DRAWS, centre=torch.tensor([0.0, math.nan])),
         ValueError,
-        "configurational_temperature(centre=...) needs finite values, got [0.0, nan]",
+        "configurational_temperature(centre=...) needs finite values (element [1] is not), got nan",
     ),
     "mean of words": (
         lambda: dg.moment_errors(DRAWS, "zero", torch.eye(2)),
@@ -139,6 +143,21 @@ ARRAYS = {
     ),
     "half width": (lambda: dg.grid_total_variation(DRAWS, GAUSSIAN, -1.0, 5), ValueError, "(half_width=...) needs > 0, got -1.0"),
     "bins": (lambda: dg.grid_total_variation(DRAWS, GAUSSIAN, 1.0, 0), ValueError, "(bins=...) needs an int >= 1, got 0"),
+    "whole draws": (lambda: dg.ess(DRAWS.long()), TypeError, "ess(draws=...) needs a floating-point tensor, got torch.int64"),
+    "draws without values": (lambda: dg.rhat(DRAWS.to("meta")), TypeError, "rhat(draws=...) needs a dense tensor with values, got"),
+    "sparse draws": (lambda: dg.rhat(DRAWS.to_sparse()), TypeError, "rhat(draws=...) needs a dense tensor with values, got"),
+    "a sparse reference": (
+        lambda: dg.sliced_wasserstein(DRAWS, torch.zeros(4, 2).to_sparse()),
+        TypeError,
+        "sliced_wasserstein(reference=...) needs a dense tensor with values, got",
+    ),
+    "a method that is none": (lambda: dg.ess(DRAWS, method=[]), TypeError, "ess(method=...) needs a name such as"),
+    "a mean too large": (lambda: dg.moment_errors(DRAWS, 10**400, DRAWS[0]), TypeError, "moment_errors(mean=...) needs numbers of"),
+    "a scale whose square is infinite": (
+        lambda: dg.kernel_stein_discrepancy(DRAWS, DRAWS, scale=1e308),
+        ValueError,
+        "(scale=...) needs 1e-150 <= scale <= 1e150, got 1e+308",
+    ),
     "no target": (lambda: dg.grid_total_variation(DRAWS, "gaussian", 1.0, 5), TypeError, "(target=...) needs a target such as"),
 }
 
@@ -152,7 +171,7 @@ SAMPLES = {
     "ksd target": (
         lambda s: dg.ksd(s, None),
         TypeError,
-        "ksd(target=...) needs a target such as targets.energy(...), got 'NoneType'",
+        "ksd(target=...) needs a target such as targets.energy(...), got None",
     ),
     "ksd without data": (
         lambda s: dg.ksd(s, LIKELIHOOD),
@@ -202,6 +221,13 @@ SAMPLES = {
         "ksd(target=...) needs an energy of positions like the draws, 2 elements of torch.float32, got",
     ),
     "plot axes": (lambda s: dg.trace(s, axes=[]), ValueError, "trace(axes=...) needs 2 axes, one for each element, got 0"),
+    "no axes": (lambda s: dg.trace(s, axes=True), TypeError, "trace(axes=...) needs axes of Matplotlib, one for each element, got"),
+    "axes that are numbers": (lambda s: dg.running_mean(s, axes=[1.0, 2.0]), TypeError, "(axes=...) needs axes of Matplotlib"),
+    "axes of a pair": (lambda s: dg.pair(s, axes=torch.tensor(1.0)), TypeError, "pair(axes=...) needs axes of Matplotlib"),
+    "one element of a pair": (lambda s: dg.pair(s, elements=0), TypeError, "pair(elements=...) needs a sequence of ints, got 0"),
+    "a pair of none": (lambda s: dg.pair(s, elements=None), ValueError, "pair(elements=...) needs two elements, got None"),
+    "a ksd of data that is none": (lambda s: dg.ksd(s, LIKELIHOOD, 3), TypeError, "ksd(data=...) needs tensors, one per column"),
+    "a class for a target": (lambda s: dg.ksd(s, lv.targets.Gaussian), TypeError, "ksd(target=...) needs a target such as"),
     "pair elements": (lambda s: dg.pair(s, elements=(0,)), ValueError, "pair(elements=...) needs two elements, got (0,)"),
     "pair without data": (lambda s: dg.pair(s, LIKELIHOOD), ValueError, "pair(data=...) needs the columns"),
     "plot reference": (
@@ -293,3 +319,11 @@ def test_a_run_without_a_healthy_chain_is_told_why():
             call(dead, lv.targets.energy(lambda t: (t**4).sum()))
     with pytest.raises(ValueError, match="needs a healthy chain, got 'chain 0 stopped"):
         dg.autocorrelation_plot(dead)
+
+
+def test_a_large_int_is_a_number_like_any_other(samples):
+    """An int beyond 2**63 does not meet a tensor; a float does."""
+    large = 10**30
+    assert dg.grid_total_variation(DRAWS, GAUSSIAN, 4.0, 5, temperature=large) <= 1
+    assert dg.ksd(samples, GAUSSIAN, temperature=large, scale=large) < 1e-6
+    assert dg.kinetic_temperature(DRAWS + 1, large).value < 1e-6

@@ -14,12 +14,11 @@ from langevin.checks import check_columns, check_integer, check_position, needs
 from langevin.gradients import GradientFn
 from langevin.kernels import Kernel
 from langevin.noise import UPDATE_NOISES
-from langevin.targets import Gaussian, Mixture, Posterior, Ravine, Target
-from langevin.targets.base import check_target
+from langevin.noise.address import MAX_CHAIN, check_seed
+from langevin.targets import Posterior, Target
+from langevin.targets.base import check_dim, check_target
 
 __all__ = ["check_arguments", "check_evaluation", "check_parts", "event_shape"]
-
-_MAX_SEED, _MAX_CHAIN = 2**64, 2**32  # see langevin.noise
 
 
 def check_parts(who: str, kernel: Any, target: Any, data: Any, progress: Any) -> tuple[Tensor, ...]:
@@ -66,11 +65,9 @@ def check_arguments(
         raise needs("sample", "warmup", f"less than num_steps = {num_steps}", warmup)
     if thin > num_steps - warmup:
         raise needs("sample", "thin", f"at most num_steps - warmup = {num_steps - warmup}", thin)
-    check_integer("sample", "seed", seed, 0)
-    if seed >= _MAX_SEED:
-        raise needs("sample", "seed", "an int in [0, 2**64)", seed)
+    check_seed("sample", seed)
     check_integer("sample", "first_chain", first_chain, 0)
-    if first_chain + len(position) > _MAX_CHAIN:
+    if first_chain + len(position) > MAX_CHAIN:
         raise needs("sample", "first_chain", f"at most 2**32 - {len(position)}, for the chains of init", first_chain)
     if batch_size is not None:
         if not columns:
@@ -107,8 +104,7 @@ def event_shape(plan: Plan, position: Tensor) -> tuple[int, ...]:
 
 def check_evaluation(target: Target, gradient_fn: GradientFn, position: Tensor, chains: range, columns: Sequence[Tensor]) -> None:
     """Try the target once where the chains start: its shapes must be theirs, and its values finite."""
-    if isinstance(target, Gaussian | Mixture | Ravine) and target.dim != position.shape[-1]:
-        raise needs("sample", "init", f"positions of {target.dim} elements, as the target has", tuple(position.shape))
+    check_dim("sample", "init", target, position.shape[-1])
     try:
         energy, gradient = gradient_fn(position, 0)
     except (RuntimeError, TypeError) as error:

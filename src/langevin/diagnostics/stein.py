@@ -11,6 +11,7 @@ from langevin.checks import check_integer, check_number, needs
 from langevin.diagnostics.arrays import check_draws, evenly_spaced, gradients_at, healthy_positions
 from langevin.store import Samples
 from langevin.targets import Target
+from langevin.targets.priors import is_scale
 
 __all__ = ["kernel_stein_discrepancy", "ksd"]
 
@@ -108,7 +109,7 @@ def _check_settings(who: str, temperature: float, scale: float, num: int, block:
     check_integer(who, "num", num, 1)
     check_integer(who, "block", block, 1)
     temperature = check_number(who, "temperature", temperature, "> 0", lambda v: v > 0)
-    return temperature, check_number(who, "scale", scale, "> 0", lambda v: v > 0)
+    return temperature, check_number(who, "scale", scale, "1e-150 <= scale <= 1e150", is_scale)
 
 
 def _discrepancy(positions: Tensor, scores: Tensor, scale: float, block: int) -> float:

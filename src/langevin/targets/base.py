@@ -8,7 +8,7 @@ from torch import Tensor
 
 from langevin.checks import needs
 
-__all__ = ["Batch", "Evaluation", "Target", "check_target"]
+__all__ = ["Batch", "Evaluation", "Target", "check_dim", "check_target"]
 
 
 class Batch(NamedTuple):
@@ -59,3 +59,10 @@ def check_target(who: str, target: Any, data: Any) -> Target:
     if not target.needs_data and data is not None:
         raise needs(who, "data", "None: this target has no data", type(data).__name__)
     return target
+
+
+def check_dim(who: str, argument: str, target: Target, dim: int) -> None:
+    """Fail when positions have another number of elements than a target that says how many it has: torch may broadcast them."""
+    own = getattr(target, "dim", dim)
+    if own != dim:
+        raise needs(who, argument, f"positions of {own} elements, as the target has", dim)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from langevin.checks import check_columns, check_dense, check_integer, check_position, needs
 from langevin.noise import Purpose, philox, stream
+from langevin.noise.address import check_seed
 from langevin.ravel import Ravel
 from langevin.targets.automatic import likelihood as likelihood_target
 from langevin.targets.base import Batch, Evaluation
@@ -122,9 +123,7 @@ class Posterior:
         """
         check_integer("init", "chains", chains, 1)
         check_integer("init", "first_chain", first_chain, 0)
-        check_integer("init", "seed", seed, 0)
-        if seed >= 2**64:
-            raise needs("init", "seed", "an int in [0, 2**64)", seed)
+        check_seed("init", seed)
         scratch = copy.deepcopy(self._model).cpu()  # on the CPU, whose generator alone is borrowed
         starts = []
         for chain in range(first_chain, first_chain + chains):
