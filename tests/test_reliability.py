@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,14 +21,40 @@ def tools_can_be_imported(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
 
 
-@pytest.mark.parametrize("kind", ["memory", "fuzz", "damage", "kills"])
-def test_a_few_faults_of_every_kind_are_survived(kind, tmp_path):
-    command = [sys.executable, "-m", "tools.reliability", "--quick", "--only", kind, "--out", str(tmp_path / "page.md")]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
-    assert done.returncode == 0, f"{done.stdout[-5000:]}\n{done.stderr[-2000:]}"
-    assert "No failure." in (tmp_path / "page.md").read_text()
+SECTIONS = {
+    "Abused memory of the optimizers": 90,
+    "Nonsensical arguments": 150,
+    "Damaged run folders": 24,
+    "Damaged banks": 24,
+    "Killed runs, eager": 4,
+    "Killed training loops": 4,
+}
+"""The sections of the page, and how many outcomes each counts at least."""
+
+
+@pytest.fixture(scope="module")
+def quick_run(tmp_path_factory):
+    """Run the harness once for all kinds, since importing everything takes longer than a few faults of a kind."""
+    page = tmp_path_factory.mktemp("reliability") / "page.md"
+    command = [sys.executable, "-m", "tools.reliability", "--quick", "--out", str(page)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, env=environment)
+    assert page.exists(), done.stderr[-5000:]
+    return done, page.read_text()
+
+
+@pytest.mark.parametrize("title", SECTIONS)
+def test_a_few_faults_of_every_kind_are_survived(title, quick_run):
+    _, page = quick_run
+    section = page.partition(f"## {title}\n")[2].partition("\n## ")[0]
+    assert sum(int(times.replace(",", "")) for times in re.findall(r"\| ([\d,]+) \|", section)) >= SECTIONS[title]
+    assert "**No failure.**" in section, section
+
+
+def test_the_exit_code_and_the_page_agree(quick_run):
+    done, page = quick_run
+    assert re.findall(r"^## (.*)", page, re.MULTILINE) == list(SECTIONS)
+    assert (done.returncode == 0) == ("**Failures" not in page), done.stdout[-5000:]
 
 
 def test_a_signal_and_a_hang_cost_one_case_each():
@@ -117,3 +144,19 @@ def test_a_step_that_should_have_failed_and_a_wrong_one_are_seen(monkeypatch):
     assert memory.attempt("MSGLD", "nothing at all") == ("right", "")
     assert memory.attempt("MSGLD", "not refused")[0] == "wrong"
     assert memory.attempt("MSGLD", "wrong")[0] == "wrong"
+
+
+def test_a_table_that_is_out_of_date_is_seen(monkeypatch, tmp_path):
+    from tools.reliability import calls, fuzz
+
+    number = {"value": calls.Argument(lambda: 1.0, lambda value: True)}
+    planted = {
+        "renamed": calls.Call(lambda other: other, number, ()),
+        "nan": calls.Call(lambda value: value * float("nan"), number, ()),
+        "right": calls.Call(lambda value: value, number, ()),
+    }
+    monkeypatch.setattr(fuzz, "CALLS", planted)
+    renamed, nan = fuzz.check_calls()
+    assert "renamed: TypeError" in renamed
+    assert nan == "nan: the valid call gives NaN"
+    assert {trial.call for trial in fuzz.sweep("r")} == {"renamed", "right"}
