@@ -76,9 +76,7 @@ def check_arguments(
         raise needs("sample", "warmup", f"less than num_steps = {num_steps}", warmup)
     if thin > num_steps - warmup:
         raise needs("sample", "thin", f"at most num_steps - warmup = {num_steps - warmup}", thin)
-    check_integer("sample", "seed", seed, 0)
-    if seed >= _MAX_SEED:
-        raise needs("sample", "seed", "an int in [0, 2**64)", seed)
+    check_integer("sample", "seed", seed, 0, _MAX_SEED)
     check_integer("sample", "first_chain", first_chain, 0)
     if first_chain + len(position) > _MAX_CHAIN:
         raise needs("sample", "first_chain", f"at most 2**32 - {len(position)}, for the chains of init", first_chain)

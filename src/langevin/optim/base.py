@@ -102,8 +102,10 @@ class LangevinOptimizer(torch.optim.Optimizer):
         """Check the settings and build the groups."""
         self._refuse(unknown)
         common = {"num_data": num_data, "temperature": temperature, "prior": prior, "fused": fused, "weight_decay": weight_decay}
-        if params is None or isinstance(params, (str, bool, int, float)):
-            raise needs(type(self).__name__, "params", "parameters, or groups of them", params, TypeError)
+        try:
+            params = params if isinstance(params, Tensor) else list(params)  # torch has words for a tensor
+        except TypeError as error:
+            raise needs(type(self).__name__, "params", "parameters, or groups of them", params, TypeError) from error
         self._checked_settings = {}
         noise = {"seed": seed, "chain": chain, "first_address": first_address, "step": 0}
         super().__init__(params, {"sampler": type(self).__name__, "lr": lr, **settings, **common, **noise})
@@ -162,7 +164,7 @@ class LangevinOptimizer(torch.optim.Optimizer):
             raise needs(who, "first_address", condition, group["first_address"])
         if group["prior"] is not None and not isinstance(group["prior"], Prior):
             raise needs(who, "prior", "None or a prior of langevin.priors", group["prior"], TypeError)
-        if group["fused"] not in (None, True, False) or isinstance(group["fused"], int) != isinstance(group["fused"], bool):
+        if group["fused"] is not None and not isinstance(group["fused"], bool):
             raise needs(who, "fused", "None, True or False", group["fused"], TypeError)
         self._kernel(group)  # checks the rest
         for parameter in group["params"]:
@@ -208,12 +210,12 @@ class LangevinOptimizer(torch.optim.Optimizer):
             check_function(f"{type(self).__name__}.step", "closure", closure, "None or a function that returns the loss")
             with torch.enable_grad():
                 loss = closure()
+        self._check_changed_settings()
         if not self._is_announced:
             self._is_announced = True
             addresses.warn_of_shared_noise(self)
         offsets = addresses.element_offsets(type(self).__name__, self.param_groups)
         # All is checked before anything moves.
-        self._check_changed_settings()
         plans = [(group, self._kernel(group)) for group in self.param_groups]
         entries = [self._entries(*plan, at) for plan, at in zip(plans, offsets, strict=True)]
         for (group, kernel), ready in zip(plans, entries, strict=True):

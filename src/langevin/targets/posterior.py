@@ -122,9 +122,7 @@ class Posterior:
         """
         check_integer("init", "chains", chains, 1)
         check_integer("init", "first_chain", first_chain, 0)
-        check_integer("init", "seed", seed, 0)
-        if seed >= 2**64:
-            raise needs("init", "seed", "an int in [0, 2**64)", seed)
+        check_integer("init", "seed", seed, 0, 2**64)
         scratch = copy.deepcopy(self._model).cpu()  # on the CPU, whose generator alone is borrowed
         starts = []
         for chain in range(first_chain, first_chain + chains):
