@@ -251,26 +251,43 @@ def empty_and_zero_dimensional_parameters(build):
 
 
 def memory_of_a_wrong_size(build):
-    p = parameter()
-    optimizer = build([p])
-    steps(optimizer, p)
-    optimizer.state[p].update({k: v[:10].clone() for k, v in optimizer.state[p].items() if isinstance(v, torch.Tensor)})
-    return steps(optimizer, p)
+    return changed_memory(build, lambda value: value[:10].clone())
 
 
 def memory_of_a_wrong_dtype(build):
-    p = parameter()
-    optimizer = build([p])
-    steps(optimizer, p)
-    optimizer.state[p].update({k: v.double() for k, v in optimizer.state[p].items() if isinstance(v, torch.Tensor)})
-    return steps(optimizer, p)
+    return changed_memory(build, lambda value: value.double())
 
 
 def memory_on_no_device(build):
+    return changed_memory(build, lambda value: value.to("meta"))
+
+
+def changed_memory(build, change):
     p = parameter()
     optimizer = build([p])
     steps(optimizer, p)
-    optimizer.state[p].update({k: v.to("meta") for k, v in optimizer.state[p].items() if isinstance(v, torch.Tensor)})
+    optimizer.state[p].update({k: change(v) for k, v in optimizer.state[p].items() if isinstance(v, torch.Tensor)})
+    return steps(optimizer, p)
+
+
+def memory_of_whole_numbers(build):
+    return changed_memory(build, lambda value: value.long())
+
+
+def sparse_memory(build):
+    return changed_memory(build, lambda value: value.to_sparse())
+
+
+def expanded_memory(build):
+    return changed_memory(build, lambda value: value[:1].expand(SIZE))
+
+
+def complex_data(build):
+    p = parameter()
+    optimizer = build([p])
+    steps(optimizer, p)
+    p.data = p.data.to(torch.complex64)
+    p.grad = None
     return steps(optimizer, p)
 
 
@@ -284,11 +301,7 @@ def memory_that_is_missing(build):
 
 
 def memory_that_is_text(build):
-    p = parameter()
-    optimizer = build([p])
-    steps(optimizer, p)
-    optimizer.state[p].update({k: "0.5" for k, v in optimizer.state[p].items() if isinstance(v, torch.Tensor)})
-    return steps(optimizer, p)
+    return changed_memory(build, lambda value: "0.5")
 
 
 def dtype_changed_in_mid_run(build):

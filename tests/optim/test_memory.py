@@ -22,7 +22,8 @@ REFUSED = {
     "freed_storage": "memory for 300000 elements",
     "freed_gradient": "memory for 300000 elements",
     "distributed_tensor": "DTensor",
-    "expanded_parameter": "single memory location",  # torch's own words
+    "complex_data": "real floating-point parameters",
+    "expanded_parameter": "memory for every element",
 }
 REFUSED_WITH_MEMORY = {
     "data_grown_after_a_step": "of the parameter's shape",
@@ -30,7 +31,10 @@ REFUSED_WITH_MEMORY = {
     "swapped_tensors": "of the parameter's shape",
     "freed_memory": "memory for 300000 elements",
     "memory_of_a_wrong_size": "of the parameter's shape",
-    "memory_on_no_device": "meta device",
+    "memory_on_no_device": "on meta",
+    "memory_of_whole_numbers": "torch.int64",
+    "sparse_memory": "sparse_coo",
+    "expanded_memory": "memory for every element",
     "memory_that_is_missing": "needs the memory",
     "memory_that_is_text": "of the parameter's shape",
 }

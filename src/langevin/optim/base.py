@@ -262,6 +262,8 @@ class LangevinOptimizer(torch.optim.Optimizer):
     def _check_tensors(self, parameter: Tensor, gradient: Tensor, memory: dict[str, Tensor]) -> None:
         """Refuse what plain torch would broadcast, or crash on."""
         who = type(self).__name__
+        if not parameter.is_floating_point():
+            raise needs(who, "params", "real floating-point parameters", parameter.dtype, TypeError)
         if gradient.layout != torch.strided:
             raise needs(who, "params", "dense gradients (sparse=False in the layer)", gradient.layout)
         if torch.distributed.is_available() and isinstance(parameter, torch.distributed.tensor.DTensor):
@@ -271,6 +273,12 @@ class LangevinOptimizer(torch.optim.Optimizer):
         self._check_memory(f"{who}.step", parameter, memory)
         for tensor in (parameter, gradient, *memory.values()):
             is_plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.layout == torch.strided and tensor.is_cpu
+            if (
+                is_plain
+                and tensor is not gradient
+                and any(n > 1 and not s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+            ):
+                raise needs(who, "params", "memory for every element of a parameter and its state (clone() it)", tensor.stride())
             if is_plain and lacks_memory(tensor):
                 raise needs(who, "params", f"memory for {tensor.numel()} elements", f"{tensor.untyped_storage().nbytes()} bytes")
 
@@ -286,8 +294,9 @@ class LangevinOptimizer(torch.optim.Optimizer):
             if not isinstance(value, Tensor) or value.shape != parameter.shape:
                 found = tuple(value.shape) if isinstance(value, Tensor) else value
                 raise needs(call, "state", f"{name!r} of the parameter's shape {tuple(parameter.shape)}", found)
-            if value.device.type == "meta" != parameter.device.type:
-                raise needs(call, "state", f"{name!r} with values", "a tensor on the meta device")
+            if not value.is_floating_point() or value.layout != torch.strided or (value.is_meta and not parameter.is_meta):
+                found = f"{value.dtype}, {value.layout} on {value.device.type}"
+                raise needs(call, "state", f"{name!r} as a dense floating-point tensor with values", found)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that the next step depends on, as tensors and plain values that load with `weights_only=True`."""
@@ -334,6 +343,9 @@ class LangevinOptimizer(torch.optim.Optimizer):
             raise needs(call, "state_dict", "what state_dict() returned", sorted(state_dict))
         if len(saved_groups) != len(self.param_groups):
             raise needs(call, "state_dict", f"{len(self.param_groups)} parameter groups", len(saved_groups))
+        indices = [index for group in saved_groups if isinstance(group, dict) for index in group.get("params", ())]
+        if len(set(indices)) < len(indices):
+            raise needs(call, "state_dict", "each parameter once", indices)
         groups, memory = [], {}
         for number, (saved, now) in enumerate(zip(saved_groups, self.param_groups, strict=True)):
             check_group_names(who, number, saved, now)
