@@ -272,6 +272,8 @@ class LangevinOptimizer(torch.optim.Optimizer):
             raise needs(who, "params", f"gradients of the parameter's shape {tuple(parameter.shape)}", tuple(gradient.shape))
         self._check_memory(f"{who}.step", parameter, memory)
         for tensor in (parameter, gradient, *memory.values()):
+            if type(tensor).__name__ == "FakeTensor":  # by name: its module takes long to import
+                raise needs(who, "params", "tensors with values", "a FakeTensor")
             is_plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.layout == torch.strided and tensor.is_cpu
             if (
                 is_plain
