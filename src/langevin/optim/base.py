@@ -232,12 +232,12 @@ class LangevinOptimizer(torch.optim.Optimizer):
         names, who = kernel.memory, type(self).__name__
         check_int(who, "step", group["step"], 0, MAX_STEP)
         now = kernel.clock(group["step"])._replace(step_size=float(group["lr"]) / group["num_data"])
-        clocks: dict[int, Clock] = {}
+        clocks: dict[int, Clock] = {group["step"]: now}  # the parameters that were there from the first step on
         entries = []
         for parameter, offset in zip(group["params"], offsets, strict=True):
             if (gradient := parameter.grad) is None:
                 continue
-            memory, steps = self._memory(parameter, kernel, names) if names else ([], 0)
+            memory, steps = self._memory(parameter, kernel, names) if names else ([], group["step"])
             row = row_of(group, parameter, gradient, memory, offset)
             if row is None:
                 self._check_tensors(parameter, gradient, dict(zip(names, memory, strict=True)))
