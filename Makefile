@@ -37,6 +37,7 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/layouts.py | tee docs/benchmarks/layouts.txt
 	$(BIN)/python benchmarks/optim.py
 	$(BIN)/python benchmarks/sample.py
+	$(BIN)/python benchmarks/second_call.py | tee docs/benchmarks/second_call.txt
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/control_variates.py
 	$(BIN)/python benchmarks/step_size.py | tee docs/benchmarks/step_size.txt

@@ -199,3 +199,32 @@ def test_an_unpickled_journal_that_takes_the_lock_gives_it_up_in_a_forked_child(
         os._exit(int(journal.in_step or journal._fd is not None))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert journal.in_step
+
+
+def test_an_edited_a_missing_and_a_swapped_line_are_noticed(tmp_path):
+    path = tmp_path / "totals.jsonl"
+    journal = Journal(path, "totals", 1, Lines)
+    with journal.writing():
+        journal.begin()
+        journal.append(*({"kind": "add", "value": value} for value in range(4)))
+    journal.unlock()
+    lines = path.read_bytes().splitlines(keepends=True)
+    for damaged in (
+        [*lines[:2], lines[2].replace(b'"value": 1', b'"value": 7'), *lines[3:]],
+        [*lines[:2], *lines[3:]],
+        [lines[0], lines[2], lines[1], *lines[3:]],
+        [*lines, lines[-1]],
+    ):
+        path.write_bytes(b"".join(damaged))
+        with pytest.raises(ValueError, match=r"totals\.jsonl line \d: its checksum"):
+            Journal(path, "totals", 1, Lines)
+    path.write_bytes(b"".join(lines[:3]))  # cut at a line's end, as by a kill
+    assert Journal(path, "totals", 1, Lines).state.seen == ["header", "add", "add"]
+
+
+@pytest.mark.parametrize("content", [b"\x93garbage" * 100, b"{}", b'{"kind": "header"}\n\x00\x01'])
+def test_what_is_no_beginning_of_a_line_is_damage_and_not_a_kill(tmp_path, content):
+    path = tmp_path / "totals.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"totals\.jsonl"):
+        Journal(path, "totals", 1, Lines)

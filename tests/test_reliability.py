@@ -32,15 +32,19 @@ SECTIONS = {
 """The sections of the page, and how many outcomes each counts at least."""
 
 
-@pytest.fixture(scope="module")
-def quick_run(tmp_path_factory):
-    """Run the harness once for all kinds, since importing everything takes longer than a few faults of a kind."""
-    page = tmp_path_factory.mktemp("reliability") / "page.md"
-    command = [sys.executable, "-m", "tools.reliability", "--quick", "--out", str(page)]
+def run_harness(folder, *options):
+    page = folder / "page.md"
+    command = [sys.executable, "-m", "tools.reliability", *options, "--out", str(page)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, env=environment)
     assert page.exists(), done.stderr[-5000:]
     return done, page.read_text()
+
+
+@pytest.fixture(scope="module")
+def quick_run(tmp_path_factory):
+    """Run the harness once for all kinds, since importing everything takes longer than a few faults of a kind."""
+    return run_harness(tmp_path_factory.mktemp("reliability"), "--quick")
 
 
 @pytest.mark.parametrize("title", SECTIONS)
@@ -55,6 +59,13 @@ def test_the_exit_code_and_the_page_agree(quick_run):
     done, page = quick_run
     assert re.findall(r"^## (.*)", page, re.MULTILINE) == list(SECTIONS)
     assert (done.returncode == 0) == ("**Failures" not in page), done.stdout[-5000:]
+
+
+@pytest.mark.slow
+def test_every_abuse_of_every_optimizers_memory_is_survived(tmp_path):
+    done, page = run_harness(tmp_path, "--only", "memory")
+    assert done.returncode == 0, done.stdout[-5000:]
+    assert "**No failure.**" in page
 
 
 def test_a_signal_and_a_hang_cost_one_case_each():

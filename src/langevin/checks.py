@@ -70,12 +70,13 @@ def check_function(who: str, argument: str, value: Any, what: str, count: int | 
         raise needs(who, argument, what, f"{value} on the meta device, where tensors have no values", TypeError)
 
 
-def check_integer(who: str, argument: str, value: Any, minimum: int) -> int:
-    """Return `value`, or fail when it is no int (a bool is none), below `minimum`, or too large for a machine."""
+def check_integer(who: str, argument: str, value: Any, minimum: int, end: int = 2**63) -> int:
+    """Return `value`, or fail when it is no int (a bool is none), below `minimum`, or not below `end`, a power of two."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise needs(who, argument, f"an int >= {minimum}", value, TypeError)
-    if not minimum <= value < 2**63:
-        raise needs(who, argument, f"an int >= {minimum}" if value < minimum else "an int below 2**63", value)
+    if not minimum <= value < end:
+        condition = f"an int >= {minimum}" if value < minimum else f"an int in [{minimum}, 2**{end.bit_length() - 1})"
+        raise needs(who, argument, condition, value)
     return value
 
 

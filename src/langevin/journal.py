@@ -9,6 +9,7 @@ take turns by the journal's `mutex`.
 A store writes its files first (`write_atomic`) and appends the line that names them after that.
 """
 
+import hashlib
 import json
 import os
 import secrets
@@ -20,6 +21,8 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 __all__ = ["Journal", "State", "remove_temporaries", "write_atomic"]
+
+_START = b'{"kind": "'  # of every line
 
 S = TypeVar("S", bound="State")
 
@@ -72,6 +75,8 @@ class Journal(Generic[S]):
         format: The name of the format, for the header.
         version: Its version; another one is refused.
         new_state: Makes an empty state; called whenever the file is read from the start.
+        sealed: Give every line a checksum over itself and all lines before it, so that an edited, missing or swapped line is
+            noticed; not for a store whose lines have their own.
 
     Attributes:
         state: A new state to which the lines so far were applied.
@@ -93,8 +98,9 @@ class Journal(Generic[S]):
         5
     """
 
-    def __init__(self, path: Path, format: str, version: int, new_state: Callable[[], S]) -> None:
+    def __init__(self, path: Path, format: str, version: int, new_state: Callable[[], S], *, sealed: bool = True) -> None:
         """Read the file, if there is one; a ValueError names the path and the line that is damaged or of another format."""
+        self._sealed, self._seal = sealed, ""  # of the last whole line
         self._fd: int | None = None  # of the lock file, while this object holds the lock
         self.mutex = threading.RLock()
         self.path, self.format, self.version, self._new_state = path, format, version, new_state
@@ -151,35 +157,54 @@ class Journal(Generic[S]):
         """Write the lines, wait for the disk and apply them to the state; only inside `writing`. An OSError names the file."""
         if self._fd is None:
             raise RuntimeError(f"{self.path}: append needs the lock, use it inside `with journal.writing()`")
-        lines = [json.dumps(entry).encode() + b"\n" for entry in entries]
-        parsed = [self._parse(line, self._end == number == 0) for number, line in enumerate(lines)]
+        lines, parsed, seal = [], [], self._seal
+        for number, entry in enumerate(entries):
+            sealed, after = self._with_seal(entry, seal)
+            lines.append(json.dumps(sealed).encode() + b"\n")
+            parsed.append(self._parse(lines[-1], self._end == number == 0, seal))
+            seal = after
         data = b"".join(lines)
         with _named(self.path):
             _write(self.path, (data,), self._end)
             if not self._end:  # a new file
                 _sync_folder(self.path.parent)
         self._end += len(data)
+        self._seal = seal
         for entry in parsed:
             self.state.apply(entry)
 
     def _read(self, limit: int | None = None) -> None:
         state, data = self._new_state(), self.path.read_bytes()[:limit] if self.path.exists() else b""
-        end = data.rfind(b"\n") + 1  # where the last whole line ends
+        end, seal = data.rfind(b"\n") + 1, ""  # where the last whole line ends
+        if data[end : end + len(_START)] != _START[: len(data) - end]:
+            raise ValueError(f"{self.path}: after its last whole line comes no beginning of one: damaged, or no {self.format}")
         for number, line in enumerate(data[:end].split(b"\n")[:-1], 1):
             try:
-                state.apply(self._parse(line, number == 1))
+                entry = self._parse(line, number == 1, seal)
+                seal = entry.get("seal", "")
+                state.apply(entry)
             except (KeyError, TypeError, AttributeError, ValueError) as error:
                 reason = error if isinstance(error, ValueError) else f"not a line of a {self.format}: {error!r}"
                 raise ValueError(f"{self.path} line {number}: {reason}") from error
-        self.state, self._end = state, end
+        self.state, self._end, self._seal = state, end, seal
 
-    def _parse(self, line: bytes, first: bool) -> dict[str, Any]:
+    def _with_seal(self, entry: dict[str, Any], before: str) -> tuple[dict[str, Any], str]:
+        """Return a line with its seal, which is over the line and the seal `before` it, and that seal."""
+        if not self._sealed:
+            return entry, ""
+        bare = {name: value for name, value in entry.items() if name != "seal"}
+        seal = hashlib.sha256(f"{before} {json.dumps(bare)}".encode()).hexdigest()[:32]
+        return {**bare, "seal": seal}, seal
+
+    def _parse(self, line: bytes, first: bool, before: str) -> dict[str, Any]:
         entry: dict[str, Any] = json.loads(line)
         if first != (entry["kind"] == "header"):
             raise ValueError(f"expected a {self.format} header on line 1 and only there, found {entry['kind']!r}")
         if first and (entry["format"], entry["version"]) != (self.format, self.version):
             found = f"{entry['format']} version {entry['version']}"
             raise ValueError(f"expected {self.format} version {self.version}, found {found}")
+        if self._sealed and entry != self._with_seal(entry, before)[0]:
+            raise ValueError("its checksum is not that of its content and of the lines before it: edited, or damaged")
         return entry
 
     def __getstate__(self) -> dict[str, Any]:

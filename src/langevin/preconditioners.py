@@ -135,7 +135,7 @@ class RMS:
             return None
         # dG/dtheta = -G^2 d sqrt(V)/dtheta, and V depends on theta through the newest gradient only.
         (average,) = memory
-        curvature = _over_chains(self.curvature, position)
+        curvature = _over_chains("RMS", "curvature", self.curvature, position)
         return -(1 - self.beta) * metric**2 * gradient * curvature / (self.num_data**2 * (average + 1e-30) ** 0.5)
 
     def describe(self) -> tuple[str, str]:  # noqa: D102
@@ -172,7 +172,7 @@ class Fisher:
         return ()
 
     def metric(self, memory: Memory, position: Tensor) -> Tensor:  # noqa: D102
-        information = _over_chains(self.information, position)
+        information = _over_chains("Fisher", "information", self.information, position)
         if information.shape != (*position.shape, position.shape[-1]):
             raise needs("Fisher", "information", "a result of shape (dim, dim)", tuple(information.shape[position.ndim - 1 :]))
         # A chain that went non-finite must not take the others with it, so no exception from a failed factor.
@@ -192,15 +192,22 @@ class Fisher:
             derivative = torch.func.jacrev(lambda at: torch.linalg.inv(self.information(at)))(theta)
             return torch.einsum("ijj->i", derivative)
 
-        return _over_chains(gamma, position)
+        return _over_chains("Fisher", "information", gamma, position)
 
     def describe(self) -> tuple[str, str]:  # noqa: D102
         gamma = "with Gamma" if self.correction else "Gamma left out: right only where the metric is constant"
         return "G", f"G = F(theta)^-1, F the Fisher information, {gamma}"
 
 
-def _over_chains(function: Callable[[Tensor], Tensor], position: Tensor) -> Tensor:
-    """Apply a function written for one position (dim,) along all leading axes of `position`."""
+def _over_chains(who: str, argument: str, function: Callable[[Tensor], Tensor], position: Tensor) -> Tensor:
+    """Apply a user's function, written for one position (dim,), along all leading axes of `position`."""
+    mapped, what = function, "a function of one position (dim,) that returns a tensor"
     for _ in range(position.ndim - 1):
-        function = torch.func.vmap(function)
-    return function(position)
+        mapped = torch.func.vmap(mapped)
+    try:
+        result = mapped(position)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise needs(who, argument, f"{what}: {error}", function, TypeError) from error
+    if not isinstance(result, Tensor):
+        raise needs(who, argument, what, result, TypeError)
+    return result

@@ -17,7 +17,7 @@ import warnings
 
 import pytest
 import torch
-from bank_models import PRELUDE, SOURCE, damage, filled, linear, randn, same, seeded, small, whole
+from bank_models import PRELUDE, SOURCE, damage, filled, linear, randn, same, sealed, seeded, small, whole
 from torch import Tensor, nn
 
 from langevin.bank import CorruptDrawError, SampleBank
@@ -400,7 +400,7 @@ def rewrite(bank, line, **changes):
     manifest = bank.path / "manifest.jsonl"
     lines = manifest.read_text().splitlines()
     lines[line] = json.dumps(json.loads(lines[line]) | changes)
-    manifest.write_text("\n".join(lines) + "\n")
+    manifest.write_text(sealed(lines))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import sys
 import pytest
 import safetensors.torch
 import torch
-from bank_models import linear, randn, seeded, small
+from bank_models import linear, randn, sealed, seeded, small
 from torch import nn
 
 import langevin.bank.files
@@ -216,7 +216,7 @@ def test_a_draws_header_is_checked_against_the_manifest_before_memory_is_taken(t
         (forgery / path.name).write_bytes(forged)
         lines = (tmp_path / "manifest.jsonl").read_text().splitlines()
         line = json.loads(lines[1]) | {"sha256": hashlib.sha256(forged).hexdigest(), "bytes": len(forged)}
-        (forgery / "manifest.jsonl").write_text(lines[0] + "\n" + json.dumps(line) + "\n")
+        (forgery / "manifest.jsonl").write_text(sealed([lines[0], json.dumps(line)]))
         with pytest.raises(ValueError, match=r"draw-00000000\.safetensors.*not a (safetensors )?draw"):
             SampleBank(forgery).state_dict(0)
 

@@ -195,6 +195,9 @@ def damage(kind):
     if kind == "more groups":
         other = build("MSGLD", [{"params": model[0].parameters()}, {"params": model[2].parameters()}])
         return other.state_dict(), "1 parameter groups, got 2"
+    if kind == "a parameter twice":
+        state["param_groups"][0]["params"] = [0, 0, 2, 3]
+        return state, "each parameter once"
     if kind == "no groups":
         return {"state": {}}, "what state_dict"
     if kind == "memory missing":
@@ -224,7 +227,8 @@ def damage(kind):
 
 
 KINDS = [
-    "Adam", "SGHMC", "another architecture", "fewer parameters", "more groups", "no groups", "memory missing", "memory as a list",
+    "Adam", "SGHMC", "another architecture", "fewer parameters", "more groups", "a parameter twice", "no groups", "memory missing",
+    "memory as a list",
     "steps as text", "setting missing", "setting out of range", "negative seed", "prior of no kind", "prior with a wrong argument",
 ]  # fmt: skip
 

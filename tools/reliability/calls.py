@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import tempfile
 from collections.abc import Callable
@@ -276,15 +277,21 @@ _recipe(
 )
 
 
+def _first(function: Callable[..., Any], argument: Argument) -> dict[str, Argument]:
+    """Return an argument under the name of the function's first."""
+    return {next(iter(inspect.signature(function).parameters)): argument}
+
+
 def _drift(name: str, **arguments: Argument) -> None:
-    call(f"drifts.{name}", **arguments)(lambda **given: run_kernel(lv.langevin(0.1, drift=getattr(lv.drifts, name)(**given))))
+    make = getattr(lv.drifts, name)
+    call(f"drifts.{name}", **arguments)(lambda **given: run_kernel(lv.langevin(0.1, drift=make(**given))))
 
 
-_drift("Momentum", bias_factor=not_negative(1.0), beta=share(0.9))
-_drift("Adam", bias_factor=not_negative(1.0), **PAIR, **ROOT)
-_drift("AdamFull", bias_factor=not_negative(1.0), **PAIR, **ROOT)
-_drift("AdaMax", bias_factor=not_negative(1.0), **PAIR, **EPS)
-_drift("Adadelta", bias_factor=not_negative(1.0), **BETA, **ROOT)
+_drift("Momentum", **_first(lv.drifts.Momentum, not_negative(1.0)), **BETA)
+_drift("Adam", **_first(lv.drifts.Adam, not_negative(1.0)), **PAIR, **ROOT)
+_drift("AdamFull", **_first(lv.drifts.AdamFull, not_negative(1.0)), **PAIR, **ROOT)
+_drift("AdaMax", **_first(lv.drifts.AdaMax, not_negative(1.0)), **PAIR, **EPS)
+_drift("Adadelta", **_first(lv.drifts.Adadelta, not_negative(1.0)), **BETA, **ROOT)
 _drift("Total", drifts=only(lambda: (lv.drifts.Momentum(), lv.drifts.Adam())))
 
 
@@ -331,13 +338,14 @@ call(
 )(lambda **given: lv.sample(**given))  # fmt: skip
 call(
     "resume",
+    "langevin.sample",
     path=only(some_run),
     kernel=only(lambda: lv.sgld(0.1)),
     target=only(target),
     data=optional(only(lambda: None)),
     keep=optional(only(lambda: None)),
 )(lambda **given: lv.resume(**given))
-call("open", path=only(some_run))(lambda **given: lv.open(**given).draws)
+call("open", "langevin.sample", path=only(some_run))(lambda **given: lv.open(**given).draws)
 
 # ---- targets, priors, schedules, likelihoods, gradients
 
@@ -394,8 +402,10 @@ call("priors.gaussian", std=positive(1.0))(lambda **given: lv.priors.gaussian(**
 call("priors.spike_slab", slab_weight=real(0.1, lambda value: 0 < value < 1), slab_std=positive(1.0), spike_std=positive(0.1))(
     lambda **given: lv.priors.spike_slab(**given).gradient(torch.ones(3))
 )
-call("priors.to_plain", prior=optional(only(lambda: lv.priors.gaussian(1.0))))(lambda **given: lv.priors.to_plain(**given))
-call("priors.from_plain", values=optional(only(lambda: {"kind": "GaussianPrior", "std": 1.0})))(
+call("priors.to_plain", **_first(lv.priors.to_plain, optional(only(lambda: lv.priors.gaussian(1.0)))))(
+    lambda **given: lv.priors.to_plain(**given)
+)
+call("priors.from_plain", **_first(lv.priors.from_plain, optional(only(lambda: {"kind": "GaussianPrior", "std": 1.0}))))(
     lambda **given: lv.priors.from_plain(**given)
 )
 
@@ -739,7 +749,7 @@ _diagnostic(
     "configurational_temperature",
     draws=DRAWS,
     gradients=floats(draws),
-    centre=numbers(lambda: torch.zeros(2), optional=True),
+    centre=numbers(lambda: [0.0, 0.0], True),
     expected=optional(not_negative(1.0)),
 )
 _diagnostic(

@@ -131,9 +131,10 @@ def judge(error: Exception, words: Sequence[str], arguments: Sequence[str], give
         return Verdict("the caller's own error", text)
     if not isinstance(error, SPEAKING):
         return Verdict("obscure error", f"{text} (at {place})")
-    shaped = any(f"({argument}=" in message for argument in arguments)
+    shaped = any(f"({argument}=" in message or f"({argument}[" in message for argument in arguments)
     paths = [value for value in given if isinstance(value, (str, Path)) and str(value)]
     of_a_path = any(repr(str(value)) in message or str(value) in message for value in paths) or "/langevin-fuzz-" in message
+    of_a_path = of_a_path or (isinstance(error, OSError) and error.filename is not None)
     if shaped or of_a_path:
         return Verdict("refused", text)
     if "torch/optim" in place and re.search(r"optimizer|param", message):  # torch's own words on torch's own contract
@@ -151,7 +152,8 @@ def judge(error: Exception, words: Sequence[str], arguments: Sequence[str], give
 def _is_callers(error: Exception) -> bool:
     """Say whether an error was raised inside a function or a module that the caller gave."""
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
-    return files[-1].endswith("reliability/values.py") or any("torch/nn/modules/" in file for file in files[-3:])
+    ours = max((number for number, file in enumerate(files) if "/langevin/" in file), default=0)
+    return files[-1].endswith("reliability/values.py") or any("torch/nn/modules/" in file for file in files[ours:])
 
 
 def _is_extreme(value: Any) -> bool:

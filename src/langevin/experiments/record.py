@@ -75,7 +75,7 @@ class Records:
         self.folder = Path(folder)
         path = self.folder / "records.jsonl"
         try:
-            self._journal = Journal(path, FORMAT, VERSION, _Lines)
+            self._journal = Journal(path, FORMAT, VERSION, _Lines, sealed=False)
         except ValueError as error:
             raise ValueError(f"{error}. To go on, remove that line, or move {path} away") from error
         if path.exists() and (data := path.read_bytes()) and not data.endswith(b"\n"):

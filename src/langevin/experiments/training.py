@@ -76,7 +76,7 @@ def train(
         ValueError: the folder holds a run of another plan, seed or data set.
         RuntimeError: another process is training in this folder.
     """
-    check_integer("train", "seed", seed, 0)
+    check_integer("train", "seed", seed, 0, 2**64)
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     with _alone(path):

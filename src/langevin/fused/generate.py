@@ -116,12 +116,13 @@ class Fused:
 
     def __call__(self, table: NDArray[np.int64], *, num_data: float, clock: Clock, seed: int, chain: int, step: int) -> None:
         """Update, in place, every tensor of the table; see `table_row`."""
-        end = int((table[:, 0] + table[:, 1]).max())
+        sizes, offsets = table[:, 0].tolist(), table[:, 1].tolist()
+        end = max(map(sum, zip(sizes, offsets, strict=True)))
         if end > self.lanes * MAX_BLOCK or not 0 <= step < MAX_STEP:
             raise needs("Fused", "table", f"addresses up to {self.lanes * MAX_BLOCK} and steps below {MAX_STEP}", (end, step))
         scalars = np.array(self.scalars(*clock, num_data, *self.numbers), dtype=np.float64)
         key = np.uint64(seed)
-        run_in_threads(lambda begin, end: self.loop(table, scalars, key, chain, step, begin, end), int(table[:, 0].sum()), GRAIN)
+        run_in_threads(lambda begin, end: self.loop(table, scalars, key, chain, step, begin, end), sum(sizes), GRAIN)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -151,7 +152,7 @@ _compiled: dict[Any, tuple[str, Callable[..., list[float]], Callable[..., None]]
 
 def _compile(source: str, dtype: torch.dtype) -> tuple[Callable[..., list[float]], Callable[..., None]]:
     """Compile the generated functions, through a file where one can be written so that numba keeps the machine code."""
-    stored, real, _ = FORMATS[dtype]
+    form = FORMATS[dtype]
     parts = [Path(module.__file__ or "") for module in (noise_cpu, elementary, fill)]
     folder, name = private_folder(), f"fused_{sha256(f'{dtype} {source}'.encode()).hexdigest()[:24]}.py"
     path = folder and folder / name
@@ -165,7 +166,7 @@ def _compile(source: str, dtype: torch.dtype) -> tuple[Callable[..., list[float]
             path = None
     scope: dict[str, Any] = {
         "__name__": __name__, "np": np, "carray": carray, "pointer": elementary.pointer,
-        "REAL": real, "REAL_WIDTH": real(0).itemsize, "STORED": stored, "STORED_WIDTH": stored(0).itemsize,
+        "REAL": form.real, "REAL_WIDTH": form.real_width, "STORED": form.stored, "STORED_WIDTH": form.stored_width,
         "make_scratch": noise_cpu.make_scratch, "fill_noise": fill.fill_noise,
         "square_root": elementary.square_root, "exponential": elementary.exponential,
         "widen": elementary.widen, "narrow": elementary.narrow,

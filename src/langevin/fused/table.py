@@ -22,14 +22,16 @@ class Format(NamedTuple):
     """How a dtype lies in memory, and what its elements are computed and remembered in."""
 
     stored: type[np.generic]
+    stored_width: int  # bytes
     real: type[np.floating[Any]]
+    real_width: int
     wide: torch.dtype
 
 
 FORMATS = {
-    torch.float32: Format(np.float32, np.float32, torch.float32),
-    torch.float64: Format(np.float64, np.float64, torch.float64),
-    torch.bfloat16: Format(np.uint16, np.float32, torch.float32),
+    torch.float32: Format(np.float32, 4, np.float32, 4, torch.float32),
+    torch.float64: Format(np.float64, 8, np.float64, 8, torch.float64),
+    torch.bfloat16: Format(np.uint16, 2, np.float32, 4, torch.float32),
 }
 
 
@@ -75,19 +77,17 @@ def table_row(position: Tensor, gradient: Tensor, memory: Sequence[Tensor], offs
             return None
     size = position.numel()
     numbers, storages = [size, offset, channels, spatial], []
-    wanted, stored_bytes = dtype, size * position.element_size()
-    for number, tensor in enumerate((position, gradient, *memory)):
-        if number == 2:
-            wanted, stored_bytes = form.wide, size * form.real(0).itemsize
-        if not _fits(tensor, shape, wanted, channels > 0):
-            return None
-        pointer, storage = tensor.data_ptr(), tensor.untyped_storage()
-        begin = storage.data_ptr()
-        end = begin + storage.nbytes()
-        if pointer + stored_bytes > end:  # its memory was freed or cut
-            return None
-        numbers.append(pointer)
-        storages.append((begin, end))
+    for tensors, wanted, width in (((position, gradient), dtype, form.stored_width), (memory, form.wide, form.real_width)):
+        for tensor in tensors:
+            if not _fits(tensor, shape, wanted, channels > 0):
+                return None
+            pointer, storage = tensor.data_ptr(), tensor.untyped_storage()
+            begin = storage.data_ptr()
+            end = begin + storage.nbytes()
+            if pointer + size * width > end:  # its memory was freed or cut
+                return None
+            numbers.append(pointer)
+            storages.append((begin, end))
     return Row(numbers, storages)
 
 
@@ -125,8 +125,8 @@ def clashing_rows(rows: Sequence[Row], dtype: torch.dtype) -> list[int]:
     # Parameters that are views of one buffer, say: look at the tensors themselves.
     table = np.array([row.numbers for row in rows], dtype=np.int64)
     pointers = table[:, POINTERS:]
-    width = np.full(pointers.shape[1], FORMATS[dtype].real(0).itemsize)
-    width[:2] = FORMATS[dtype].stored(0).itemsize
+    width = np.full(pointers.shape[1], FORMATS[dtype].real_width)
+    width[:2] = FORMATS[dtype].stored_width
     order = np.argsort(pointers, axis=None, kind="stable")
     starts, ends = pointers.ravel()[order], (pointers + table[:, :1] * width).ravel()[order]
     owners = order // pointers.shape[1]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from langevin.checks import check_function, check_integer
+from langevin.checks import check_function, check_integer, needs
 from langevin.drifts import Memory
 from langevin.kernels.base import Clock, Kernel
 
@@ -86,13 +86,24 @@ class Recipe(Kernel):
         """Return D + Q, Gamma and a root of D at one xi."""
 
         def both(at: Tensor) -> Tensor:
-            diffusion = self.diffusion(at)  # type: ignore[misc] # checked in __post_init__
-            return diffusion if self.curl is None else diffusion + self.curl(at)
+            diffusion = self._matrix("diffusion", at)
+            return diffusion if self.curl is None else diffusion + self._matrix("curl", at)
 
         divergence = torch.einsum("ijj->i", torch.func.jacrev(both)(xi))
         # D may be singular (SGHMC has no noise on theta), so the root comes from eigenvalues, not from Cholesky.
-        values, vectors = torch.linalg.eigh(self.diffusion(xi))  # type: ignore[misc]
+        values, vectors = torch.linalg.eigh(self._matrix("diffusion", xi))
         return both(xi), divergence, vectors * values.clamp(min=0) ** 0.5 @ vectors.mT
+
+    def _matrix(self, setting: str, xi: Tensor) -> Tensor:
+        """Return what a user's function says of one xi."""
+        what = f"a function of one xi that returns a matrix ({len(xi)}, {len(xi)})"
+        try:
+            matrix = getattr(self, setting)(xi)
+        except TypeError as error:
+            raise needs(self.name, setting, f"{what}: {error}", getattr(self, setting), TypeError) from error
+        if not isinstance(matrix, Tensor) or matrix.shape != (len(xi), len(xi)):
+            raise needs(self.name, setting, what, tuple(matrix.shape) if isinstance(matrix, Tensor) else matrix, TypeError)
+        return matrix
 
     def _kinetic_gradient(self, auxiliary: Tensor) -> Tensor:
         if not self.num_auxiliary:

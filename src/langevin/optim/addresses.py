@@ -6,6 +6,7 @@ changes, the next parameter begins at a new block. So an optimizer of one dtype 
 
 from __future__ import annotations
 
+import functools
 import warnings
 import weakref
 from typing import Any
@@ -35,14 +36,19 @@ def _to_block(address: int) -> int:
 
 def _places(who: str, groups: list[dict[str, Any]]) -> list[list[tuple[int, int]]]:
     """Return, for every group and parameter, its first word and the word after its last."""
-    address, before, places = groups[0]["first_address"], 0, []
-    for group in groups:
+    sizes = tuple(tuple((parameter.numel(), _words(parameter.dtype)) for parameter in group["params"]) for group in groups)
+    return _laid_out(who, groups[0]["first_address"], sizes)
+
+
+@functools.lru_cache(maxsize=256)
+def _laid_out(who: str, address: int, sizes: tuple[tuple[tuple[int, int], ...], ...]) -> list[list[tuple[int, int]]]:
+    before, places = 0, []
+    for group in sizes:
         row = []
-        for parameter in group["params"]:
-            words = _words(parameter.dtype)
+        for size, words in group:
             if words != before and before:
                 address = _to_block(address)
-            end = address + words * parameter.numel()
+            end = address + words * size
             row.append((address, end))
             address, before = end, words
         places.append(row)

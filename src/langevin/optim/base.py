@@ -102,8 +102,10 @@ class LangevinOptimizer(torch.optim.Optimizer):
         """Check the settings and build the groups."""
         self._refuse(unknown)
         common = {"num_data": num_data, "temperature": temperature, "prior": prior, "fused": fused, "weight_decay": weight_decay}
-        if params is None or isinstance(params, (str, bool, int, float)):
-            raise needs(type(self).__name__, "params", "parameters, or groups of them", params, TypeError)
+        try:
+            params = params if isinstance(params, Tensor) else list(params)  # torch has words for a tensor
+        except TypeError as error:
+            raise needs(type(self).__name__, "params", "parameters, or groups of them", params, TypeError) from error
         self._checked_settings = {}
         noise = {"seed": seed, "chain": chain, "first_address": first_address, "step": 0}
         super().__init__(params, {"sampler": type(self).__name__, "lr": lr, **settings, **common, **noise})
@@ -162,7 +164,7 @@ class LangevinOptimizer(torch.optim.Optimizer):
             raise needs(who, "first_address", condition, group["first_address"])
         if group["prior"] is not None and not isinstance(group["prior"], Prior):
             raise needs(who, "prior", "None or a prior of langevin.priors", group["prior"], TypeError)
-        if group["fused"] not in (None, True, False) or isinstance(group["fused"], int) != isinstance(group["fused"], bool):
+        if group["fused"] is not None and not isinstance(group["fused"], bool):
             raise needs(who, "fused", "None, True or False", group["fused"], TypeError)
         self._kernel(group)  # checks the rest
         for parameter in group["params"]:
@@ -208,12 +210,12 @@ class LangevinOptimizer(torch.optim.Optimizer):
             check_function(f"{type(self).__name__}.step", "closure", closure, "None or a function that returns the loss")
             with torch.enable_grad():
                 loss = closure()
+        self._check_changed_settings()
         if not self._is_announced:
             self._is_announced = True
             addresses.warn_of_shared_noise(self)
         offsets = addresses.element_offsets(type(self).__name__, self.param_groups)
         # All is checked before anything moves.
-        self._check_changed_settings()
         plans = [(group, self._kernel(group)) for group in self.param_groups]
         entries = [self._entries(*plan, at) for plan, at in zip(plans, offsets, strict=True)]
         for (group, kernel), ready in zip(plans, entries, strict=True):
@@ -230,12 +232,12 @@ class LangevinOptimizer(torch.optim.Optimizer):
         names, who = kernel.memory, type(self).__name__
         check_int(who, "step", group["step"], 0, MAX_STEP)
         now = kernel.clock(group["step"])._replace(step_size=float(group["lr"]) / group["num_data"])
-        clocks: dict[int, Clock] = {}
+        clocks: dict[int, Clock] = {group["step"]: now}  # the parameters that were there from the first step on
         entries = []
         for parameter, offset in zip(group["params"], offsets, strict=True):
             if (gradient := parameter.grad) is None:
                 continue
-            memory, steps = self._memory(parameter, kernel, names) if names else ([], 0)
+            memory, steps = self._memory(parameter, kernel, names) if names else ([], group["step"])
             row = row_of(group, parameter, gradient, memory, offset)
             if row is None:
                 self._check_tensors(parameter, gradient, dict(zip(names, memory, strict=True)))
@@ -260,6 +262,8 @@ class LangevinOptimizer(torch.optim.Optimizer):
     def _check_tensors(self, parameter: Tensor, gradient: Tensor, memory: dict[str, Tensor]) -> None:
         """Refuse what plain torch would broadcast, or crash on."""
         who = type(self).__name__
+        if not parameter.is_floating_point():
+            raise needs(who, "params", "real floating-point parameters", parameter.dtype, TypeError)
         if gradient.layout != torch.strided:
             raise needs(who, "params", "dense gradients (sparse=False in the layer)", gradient.layout)
         if torch.distributed.is_available() and isinstance(parameter, torch.distributed.tensor.DTensor):
@@ -268,7 +272,15 @@ class LangevinOptimizer(torch.optim.Optimizer):
             raise needs(who, "params", f"gradients of the parameter's shape {tuple(parameter.shape)}", tuple(gradient.shape))
         self._check_memory(f"{who}.step", parameter, memory)
         for tensor in (parameter, gradient, *memory.values()):
+            if type(tensor).__name__ == "FakeTensor":  # by name: its module takes long to import
+                raise needs(who, "params", "tensors with values", "a FakeTensor")
             is_plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.layout == torch.strided and tensor.is_cpu
+            if (
+                is_plain
+                and tensor is not gradient
+                and any(n > 1 and not s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+            ):
+                raise needs(who, "params", "memory for every element of a parameter and its state (clone() it)", tensor.stride())
             if is_plain and lacks_memory(tensor):
                 raise needs(who, "params", f"memory for {tensor.numel()} elements", f"{tensor.untyped_storage().nbytes()} bytes")
 
@@ -284,8 +296,9 @@ class LangevinOptimizer(torch.optim.Optimizer):
             if not isinstance(value, Tensor) or value.shape != parameter.shape:
                 found = tuple(value.shape) if isinstance(value, Tensor) else value
                 raise needs(call, "state", f"{name!r} of the parameter's shape {tuple(parameter.shape)}", found)
-            if value.device.type == "meta" != parameter.device.type:
-                raise needs(call, "state", f"{name!r} with values", "a tensor on the meta device")
+            if not value.is_floating_point() or value.layout != torch.strided or (value.is_meta and not parameter.is_meta):
+                found = f"{value.dtype}, {value.layout} on {value.device.type}"
+                raise needs(call, "state", f"{name!r} as a dense floating-point tensor with values", found)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that the next step depends on, as tensors and plain values that load with `weights_only=True`."""
@@ -332,6 +345,9 @@ class LangevinOptimizer(torch.optim.Optimizer):
             raise needs(call, "state_dict", "what state_dict() returned", sorted(state_dict))
         if len(saved_groups) != len(self.param_groups):
             raise needs(call, "state_dict", f"{len(self.param_groups)} parameter groups", len(saved_groups))
+        indices = [index for group in saved_groups if isinstance(group, dict) for index in group.get("params", ())]
+        if len(set(indices)) < len(indices):
+            raise needs(call, "state_dict", "each parameter once", indices)
         groups, memory = [], {}
         for number, (saved, now) in enumerate(zip(saved_groups, self.param_groups, strict=True)):
             check_group_names(who, number, saved, now)

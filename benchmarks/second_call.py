@@ -1,0 +1,63 @@
+"""What a call of `sample` costs beside its steps when a call of equal structure came before: targets, data and samplers are new.
+
+    python benchmarks/second_call.py | tee docs/benchmarks/second_call.txt
+
+A call of 10 blocks and a call of 1 block give the time of a block, and so what is left of the short call: medians of 9 pairs, in
+milliseconds. The first call compiles.
+"""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import statistics
+import time
+
+import torch
+from torch.nn import functional
+
+import langevin as lv
+
+BLOCK = 256  # steps of these sizes
+
+
+def energy(number):
+    precision = torch.tensor([[2.0, 0.5], [0.5, 1.0 + number]])
+    return lv.sgld(0.05), lv.targets.energy(lambda theta: 0.5 * theta @ precision @ theta), torch.zeros(100, 2), {}
+
+
+def gaussian(number):
+    return lv.sghmc(0.05), lv.targets.gaussian([[1.0, 0.5], [0.5, 1.0 + number]]), torch.zeros(100, 2), {}
+
+
+def logistic(number):
+    x = lv.noise.normal(number, 0, 0, 600).view(200, 3)
+    y = (x.sum(1) > 0).float()
+    log_likelihood = lambda theta, x, y: y * (x @ theta) - functional.softplus(x @ theta)  # noqa: E731 - new at every call
+    target = lv.targets.likelihood(log_likelihood, prior=lv.priors.gaussian(std=1.0))
+    return lv.msgld(1e-3, invariant=True), target, torch.zeros(4, 3), {"data": (x, y), "batch_size": 20}
+
+
+def seconds(build, number, blocks):
+    kernel, target, init, options = build(number)
+    start = time.perf_counter()
+    lv.sample(kernel, target, init, num_steps=blocks * BLOCK, seed=number, compile=True, progress=False, **options)
+    return time.perf_counter() - start
+
+
+def main():
+    versions = f"torch {torch.__version__}, Python {platform.python_version()}"
+    print(f"{datetime.date.today()}, {versions}, {torch.get_num_threads()} threads")
+    for build in (energy, gaussian, logistic):
+        first = seconds(build, 0, 1)
+        over, block = [], []
+        for number in range(1, 10):
+            long, short = seconds(build, number, 10), seconds(build, number, 1)
+            block.append(1e3 * (long - short) / 9)
+            over.append(1e3 * short - block[-1])
+        later = f"a block of {BLOCK} steps {statistics.median(block):6.1f} ms, all the rest {statistics.median(over):5.1f} ms"
+        print(f"{build.__name__:10s} first call {first:6.1f} s; later ones: {later} (largest {max(over):.1f})")
+
+
+if __name__ == "__main__":
+    main()
