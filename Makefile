@@ -17,11 +17,13 @@ reproduce: .venv/installed
 study: .venv/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m langevin.experiments.invariance --out docs/study
 
+# Two tests at a time (JOBS=1 for one), each on one thread: pairs of threads would wait for each other.
+JOBS ?= 2
 test: .venv/installed
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
 
 test-all: .venv/installed
-	$(BIN)/python -m pytest -m ""
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m ""
 
 # Break the library in one line, many times: a test must see each (tools/mutants.py). Minutes.
 mutants: .venv/installed

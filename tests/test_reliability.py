@@ -61,7 +61,6 @@ def test_the_exit_code_and_the_page_agree(quick_run):
     assert (done.returncode == 0) == ("**Failures" not in page), done.stdout[-5000:]
 
 
-@pytest.mark.slow
 def test_every_abuse_of_every_optimizers_memory_is_survived(tmp_path):
     done, page = run_harness(tmp_path, "--only", "memory")
     assert done.returncode == 0, done.stdout[-5000:]
