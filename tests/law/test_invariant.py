@@ -172,3 +172,18 @@ def test_annealing_restores_the_law_of_the_published_form():
     assert kernel.effective_temperature is None
     assert "tends to effective temperature 1" in kernel.description
     assert draws.var().item() > 0.9  # a constant a = 3 gives 0.26
+
+
+@pytest.mark.parametrize(
+    "kernel", [lv.msgld(0.03, bias_factor=5.0, beta=0.8, temperature=0.7, invariant=True), lv.sgld(0.03), lv.sghmc(0.03)]
+)
+def test_noise_scale_is_the_spread_that_one_step_gives_a_chain_at_rest(kernel):
+    """What `describe()` prints; 5 standard errors of 200,000 elements."""
+    size, at = 200_000, lv.noise.stream(lv.noise.Purpose.POSITION)
+    noise = torch.stack([lv.noise.normal(0, at, step, size, dtype=torch.float64) for step in range(3)])
+    rest = torch.zeros(size, dtype=torch.float64)
+    memory = [torch.zeros_like(rest) for _ in kernel.memory]
+    if "last_noise" in kernel.memory:
+        memory[kernel.memory.index("last_noise")] = noise[2]
+    moved, _ = kernel.update(rest, rest, noise[0] if kernel.num_noises == 1 else noise[:2], tuple(memory), kernel.clock(1))
+    assert abs(moved.std().item() / kernel.noise_scale(0.03) - 1) < 5 / (2 * size) ** 0.5
