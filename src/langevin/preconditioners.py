@@ -106,7 +106,7 @@ class RMS:
     def __post_init__(self) -> None:
         check_field(self, "RMS", "beta", "0 <= beta < 1", lambda v: 0 <= v < 1)
         check_field(self, "RMS", "eps", "> 0", lambda v: v > 0)
-        check_field(self, "RMS", "num_data", "> 0", lambda v: v > 0)
+        check_field(self, "RMS", "num_data", "0 < num_data <= 1e150", lambda v: 0 < v <= 1e150)
         if self.curvature is not None:
             check_function("RMS", "curvature", self.curvature, "None or a function of one position (dim,)")
 

@@ -48,7 +48,7 @@ class Recipe(Kernel):
         check_function(self.name, "diffusion", self.diffusion, "a function of one xi that returns a matrix")
         if self.curl is not None:
             check_function(self.name, "curl", self.curl, "None or a function of one xi that returns a matrix")
-        check_function(self.name, "kinetic", self.kinetic, "a function of a vector that returns a number")
+        check_function(self.name, "kinetic", self.kinetic, "a function of a vector that returns a number", count=1)
 
     @property
     def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in kernels/base.py

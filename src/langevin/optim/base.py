@@ -207,7 +207,7 @@ class LangevinOptimizer(torch.optim.Optimizer):
         """
         loss = None
         if closure is not None:
-            check_function(f"{type(self).__name__}.step", "closure", closure, "None or a function that returns the loss")
+            check_function(f"{type(self).__name__}.step", "closure", closure, "None or a function that returns the loss", count=0)
             with torch.enable_grad():
                 loss = closure()
         self._check_changed_settings()
