@@ -107,7 +107,7 @@ def test_state_before_the_first_step_round_trips_too(name):
 @pytest.mark.parametrize("fused", [None, False])
 def test_a_first_gradient_after_the_adaptation_of_others_is_learnt_from(name, fused):
     early, late = nn.Parameter(torch.zeros(3)), nn.Parameter(torch.zeros(3))
-    optimizer = build(name, [early, late], fused=fused)
+    optimizer = build(name, [early, late], prior=None, fused=fused)
     for step in range(20):  # adapt_steps is 5
         early.grad = torch.full((3,), 2.0)
         late.grad = torch.full((3,), 2.0) if step >= 10 else None
@@ -117,8 +117,7 @@ def test_a_first_gradient_after_the_adaptation_of_others_is_learnt_from(name, fu
     assert optimizer.state[early]["steps"] == 20
     assert optimizer.state[late]["steps"] == 10
     key = {"ASGLD, invariant": "square_average", "AdaMaxSGLD, invariant": "largest", "PSGLD": "metric_average"}[name]
-    ratio = optimizer.state[late][key] / optimizer.state[early][key]
-    assert torch.all((ratio > 0.5) & (ratio < 2.0)), optimizer.state[late][key]
+    torch.testing.assert_close(optimizer.state[late][key], optimizer.state[early][key])  # the gradients were all the same
 
 
 @pytest.mark.parametrize("fused", [None, False])

@@ -375,7 +375,7 @@ def _run_compiled(kills: int, folder: Path, seed: int) -> Section:
             section.fail("an uninterrupted run failed", (Path(tempfile.gettempdir()) / "interpreter.txt").read_text()[-500:])
             return section
     right = _in_a_child(_saved(read_run, folder / "whole"))
-    if _in_a_child(lambda: lv.open(folder / "whole").compiled_from) != 0:
+    if _in_a_child(lambda: lv.open(folder / "whole").compiled) is not True:
         section.fail("no test", "the run was not compiled")
     number = 0
     while section.counts["kills"] < kills:
