@@ -4,18 +4,18 @@ BIN := .venv/bin
 
 .PHONY: demo reproduce study test test-all mutants lint bench bench-optim reliability clean
 demo: .venv/installed
-	$(BIN)/langevin run gaussian mixture ravine landsat --scale quick --jobs 2 --out out/records
-	$(BIN)/langevin report --records out/records --out out/report
+	$(BIN)/langevin-paper run gaussian mixture ravine landsat --scale quick --jobs 2 --out out/records
+	$(BIN)/langevin-paper report --records out/records --out out/report
 
-# Figures 1 to 4 and tables 1 and 2 at the paper's own scale; `langevin list` estimates the minutes of these and of the others
+# Figures 1 to 4 and tables 1 and 2 at the paper's own scale; `langevin-paper list` estimates the minutes of these and of the others
 # (MNIST: a night; CIFAR: a GPU). Killed, it goes on where it stopped.
 reproduce: .venv/installed
-	$(BIN)/langevin run gaussian mixture ravine ravine-search landsat --scale paper --jobs 2 --out out/records
-	$(BIN)/langevin report --records out/records --out out/report
+	$(BIN)/langevin-paper run gaussian mixture ravine ravine-search landsat --scale paper --jobs 2 --out out/records
+	$(BIN)/langevin-paper report --records out/records --out out/report
 
 # Minutes on two cores; finished parts are kept (--again runs them anew).
 study: .venv/installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m langevin.experiments.invariance --out docs/study
+	OMP_NUM_THREADS=1 $(BIN)/python -m langevin_paper.invariance --out docs/study
 
 # Two tests at a time (JOBS=1 for one), each on one thread: pairs of threads would wait for each other.
 JOBS ?= 2
@@ -51,11 +51,11 @@ bench-optim: .venv/installed
 reliability: .venv/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.reliability
 
-.venv/installed: pyproject.toml constraints.txt
+.venv/installed: pyproject.toml paper/pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "langevin needs Python 3.11 or newer, this is " + sys.version)'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]" --editable paper
 	touch $@
 
 clean:

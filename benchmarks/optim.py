@@ -165,7 +165,7 @@ def training(model, x, y, step):
 
 
 def models(quick):
-    from langevin.experiments.models import mlp, resnet18
+    from langevin_paper.models import mlp, resnet18
 
     torch.manual_seed(0)
     yield "MLP 36-30-30-6", mlp(36, 30, 30, 6), torch.rand(50, 36), torch.randint(6, (50,)), (15, 200), (15, 50)

@@ -136,8 +136,8 @@ def run_ours(problem, turns, *, compile):
     import torch
 
     import langevin as lv
-    from langevin.engine import block_length
-    from langevin.experiments import models
+    from langevin.engines.blocks import block_length
+    from langevin_paper import models
 
     start, columns = make_data(problem)
     init = torch.from_numpy(start).repeat(problem.chains, 1)
@@ -169,7 +169,7 @@ def run_posteriors(problem, turns):
     import posteriors
     import torch
 
-    from langevin.experiments import models
+    from langevin_paper import models
 
     start, columns = make_data(problem)
     columns = tuple(map(torch.from_numpy, columns))

@@ -12,8 +12,8 @@ import torch
 from torch.nn import functional
 
 import langevin as lv
-from langevin.experiments.data import load
-from langevin.experiments.models import mlp
+from langevin_paper.data import load
+from langevin_paper.models import mlp
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=6, help="in all; the first third is warm-up")

@@ -10,7 +10,7 @@ import textwrap
 
 import pytest
 
-from langevin import code_cache
+from langevin.cpu import code_cache
 from langevin.noise import cpu
 
 

@@ -12,8 +12,8 @@ import torch
 from torch.nn.functional import softplus
 
 import langevin as lv
-from langevin import engine
-from langevin.structure import structure
+from langevin.engines import blocks as engine
+from langevin.engines.structure import structure
 
 GAUSSIAN = lv.targets.gaussian([[1.0, 0.9], [0.9, 1.0]], gradient_noise=1.0)
 START = torch.linspace(-1, 1, 6, dtype=torch.float64).reshape(3, 2)
@@ -29,10 +29,10 @@ def both(kernel, target, steps=300, **rest):
     return runs
 
 
-@pytest.mark.parametrize("name", sorted(lv.RECIPES))
+@pytest.mark.parametrize("name", sorted(lv.SAMPLERS))
 def test_compiled_steps_equal_eager_ones_to_rounding(name):
     extra = {"sgrld": {"metric": GAUSSIAN.metric, "correction": False}}.get(name, {})
-    kernel = lv.RECIPES[name](lv.schedules.step_decay(0.02, factor=0.5, every=100), **extra)
+    kernel = lv.SAMPLERS[name](lv.schedules.step_decay(0.02, factor=0.5, every=100), **extra)
     eager, compiled = both(kernel, GAUSSIAN)
     assert compiled.compiled
     for field in ("draws", "energy", "gradient_norm", "step_size"):

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import langevin as lv
-from langevin.fingerprint import check_fingerprints, fingerprints
 from langevin.gradients import full
+from langevin.store.fingerprint import check_fingerprints, fingerprints
 
 TARGET = lv.targets.gaussian([[1.0, 0.5], [0.5, 1.0]])
 START = torch.tensor([[0.5, -1.0], [2.0, 3.0]], dtype=torch.float64)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import langevin as lv
-from langevin import engine
+from langevin.engines import blocks as engine
 
 double = torch.float64
 EYE = torch.eye(2, dtype=double)
@@ -196,7 +196,7 @@ def test_an_error_that_no_chain_raises_alone_stops_all_and_keeps_their_draws():
 def test_a_stopped_chain_is_resumed_as_stopped(tmp_path, monkeypatch):
     import sys
 
-    monkeypatch.setattr(sys.modules["langevin.sample"], "_CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(sys.modules["langevin.chains.sample"], "_CHECKPOINT_SECONDS", -1.0)
     init = torch.tensor([[1000.0], [20.0], [300.0]], dtype=double)
     kernel = lv.sgld(1.0, temperature=1e-6)
     for keep in ("positions", "moments"):
@@ -205,7 +205,7 @@ def test_a_stopped_chain_is_resumed_as_stopped(tmp_path, monkeypatch):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             again = lv.resume(tmp_path / keep, kernel, Edge("raises"))
-        for samples in (memory, again, lv.open(tmp_path / keep)):
+        for samples in (memory, again, lv.load_samples(tmp_path / keep)):
             assert samples.status == whole.status
             torch.testing.assert_close(samples.draws, whole.draws, rtol=0, atol=0, equal_nan=True)
             if keep == "moments":

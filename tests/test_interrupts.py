@@ -16,11 +16,12 @@ import pytest
 import torch
 
 import langevin as lv
-from langevin import engine, store
-from langevin.chains import progress
+from langevin import store
+from langevin.chains import recorder as progress
 from langevin.chains.interrupts import Interrupts
+from langevin.engines import blocks as engine
 
-driver = sys.modules["langevin.sample"]
+driver = sys.modules["langevin.chains.sample"]
 X = lv.noise.normal(1, 0, 0, 60, dtype=torch.float64)
 TARGET = lv.targets.likelihood(lambda theta, x: -0.5 * (x - theta[0] * theta[1]) ** 2, prior=lv.priors.gaussian(std=1.0))
 START = torch.linspace(-1, 1, 6, dtype=torch.float64).reshape(3, 2)
@@ -115,7 +116,7 @@ def test_an_interrupt_raised_anywhere_returns_what_was_drawn(tmp_path, monkeypat
             assert any("was interrupted" in str(warning.message) for warning in caught), place
             check(part, whole)
             if out is not None and out.exists():
-                check(lv.open(out), whole)
+                check(lv.load_samples(out), whole)
                 again = lv.resume(out, lv.sgld(1e-3), TARGET, data=X)
                 assert torch.equal(again.draws, whole.draws), place
                 assert again.status == whole.status
@@ -244,7 +245,7 @@ for line in sys.stdin:
             if kind != "auto":
                 t.check(part, whole)
             if kind == "disk" and os.path.exists(path):
-                t.check(t.lv.open(path), whole)
+                t.check(t.lv.load_samples(path), whole)
                 again = t.lv.resume(path, t.lv.sgld(1e-3), t.TARGET, data=t.X)
                 assert torch.equal(again.draws, whole.draws)
                 assert not [name for name in os.listdir(os.path.dirname(path)) if name.endswith(".new")]

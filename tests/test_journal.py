@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import langevin.journal
-from langevin.journal import Journal, remove_temporaries, write_atomic
+import langevin.store.journal
+from langevin.store.journal import Journal, remove_temporaries, write_atomic
 
 
 class Lines:
@@ -111,7 +111,7 @@ def test_threads_append_one_after_the_other(tmp_path):
     assert seen[2::2] == ["more"] * 80
 
 
-SOURCE = Path(langevin.journal.__file__).parent
+SOURCE = Path(langevin.store.journal.__file__).parent
 WITHOUT_POSIX = """
 import os, pathlib, sys, torch
 sys.modules.pop("filelock", None)
@@ -121,11 +121,11 @@ sys.modules["fcntl"] = None  # cannot be imported
 path = pathlib.Path(sys.argv[1])
 sys.modules["langevin"] = type(sys)("langevin")
 sys.modules["langevin"].__path__ = [sys.argv[2]]
-import langevin.bank
-from langevin.journal import Journal, write_atomic
+import langevin.store.bank
+from langevin.store.journal import Journal, write_atomic
 write_atomic(path / "file", b"content")
 assert (path / "file").read_bytes() == b"content"
-assert len(langevin.bank.SampleBank(path)) == 0
+assert len(langevin.store.bank.SampleBank(path)) == 0
 """
 
 

@@ -15,7 +15,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 import langevin as lv
 from langevin.noise import Purpose, batch_indices, normal, philox, stream, streams
-from langevin.ravel import Ravel
+from langevin.space import Ravel
 from langevin.targets import Batch, Target, likelihoods
 from langevin.targets.posterior import Posterior
 

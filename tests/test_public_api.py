@@ -24,9 +24,9 @@ def test_every_name_in_all_exists_and_has_a_docstring(name):
 
 
 def test_the_package_exports_what_the_design_names():
-    for name in ("sample", "sgld", "psgld", "sghmc", "sgrld", "msgld", "asgld", "RECIPES", "SampleBank", "Samples"):
+    for name in ("sample", "sgld", "psgld", "sghmc", "sgrld", "msgld", "asgld", "SAMPLERS", "SampleBank", "Samples"):
         assert hasattr(lv, name)
-    assert set(lv.RECIPES) <= set(lv.__all__)
+    assert set(lv.SAMPLERS) <= set(lv.__all__)
     assert sorted(lv.__all__) == sorted(set(lv.__all__))
 
 

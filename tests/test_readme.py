@@ -48,7 +48,7 @@ def test_there_are_three_examples_and_two_commands():
 
 
 def test_the_table_names_every_sampler_and_optimizer():
-    for name in lv.RECIPES:
+    for name in lv.SAMPLERS:
         assert f"| `{name}` |" in TEXT
     for name in lv.optim.__all__:
         assert name in ("LangevinOptimizer", "SharedNoiseWarning") or f"| `{name}` |" in TEXT

@@ -14,9 +14,10 @@ import zarr
 from safetensors.torch import save_file
 
 import langevin as lv
-from langevin import runfolder, store
+from langevin import store
+from langevin.store import folder as runfolder
 
-driver = sys.modules["langevin.sample"]
+driver = sys.modules["langevin.chains.sample"]
 TARGET = lv.targets.gaussian([[1.0, 0.5], [0.5, 1.0]])
 KERNEL = lv.msgld(0.05, bias_factor=0.5)
 START = torch.linspace(-1, 1, 6, dtype=torch.float64).reshape(3, 2)
@@ -79,9 +80,9 @@ def test_the_undamaged_run_has_all_kinds_of_files(half, expected, tmp_path):
     assert names[:6] == ["draws/c.0.0.0", "draws/c.0.1.0", "draws/c.0.2.0", "draws/c.0.3.0", "draws/zarr.json", "energy/c.0.0"]
     assert len(names) == 4 * 5 + 2
     copy = shutil.copytree(half, tmp_path / "run.zarr")
-    assert outcome(lv.open, copy, expected) == "same"
+    assert outcome(lv.load_samples, copy, expected) == "same"
     assert outcome(resume, copy, expected) == "same"
-    assert outcome(lv.open, copy, expected) == "same"
+    assert outcome(lv.load_samples, copy, expected) == "same"
 
 
 def flip(path, data, rng):
@@ -127,7 +128,7 @@ DAMAGES = {flip: 6, truncate: 3, append: 2, overwrite: 3, take_a_neighbour: 1, d
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-@pytest.mark.parametrize("action", [lv.open, resume], ids=["open", "resume"])
+@pytest.mark.parametrize("action", [lv.load_samples, resume], ids=["open", "resume"])
 def test_a_damaged_run_is_refused_or_right(half, expected, tmp_path, monkeypatch, damage, action):
     monkeypatch.setattr(os, "fsync", lambda fd: None)
     rng, texts = random.Random(damage.__name__), []
@@ -149,7 +150,7 @@ def test_a_damaged_run_is_refused_or_right(half, expected, tmp_path, monkeypatch
 def test_a_missing_chunk_is_named_before_the_draws_are_read(half, tmp_path, chunk):
     copy = shutil.copytree(half, tmp_path / "run.zarr")
     (copy / chunk).unlink()
-    for action in (lv.open, resume):
+    for action in (lv.load_samples, resume):
         with pytest.raises(ValueError, match=rf"run\.zarr/{chunk} is missing: chunk [0-3] of {chunk.split('/')[0]}"):
             action(copy)
 
@@ -159,11 +160,11 @@ def test_a_chunk_older_or_newer_than_the_checkpoint(half, expected, tmp_path):
     whole = half.with_name("whole.zarr")
     new = shutil.copytree(whole, tmp_path / "new.zarr")
     shutil.copy(half / runfolder.STATE, new)
-    assert outcome(lv.open, new, expected) == "same"
+    assert outcome(lv.load_samples, new, expected) == "same"
     assert outcome(resume, new, expected) == "same"
     old = shutil.copytree(whole, tmp_path / "old.zarr")
     shutil.copy(half / "draws/c.0.3.0", old / "draws")
-    assert f"{old}/draws/c.0.3.0 is damaged, chunk 3 of draws" in outcome(lv.open, old, expected)
+    assert f"{old}/draws/c.0.3.0 is damaged, chunk 3 of draws" in outcome(lv.load_samples, old, expected)
 
 
 def edit(path, **changes):
@@ -183,7 +184,7 @@ def test_an_edited_manifest_is_refused(half, tmp_path, name):
     document = json.loads((copy / "zarr.json").read_text())
     document["attributes"]["langevin"][name] = 7
     (copy / "zarr.json").write_text(json.dumps(document))
-    for action in (lv.open, resume):
+    for action in (lv.load_samples, resume):
         with pytest.raises(ValueError, match=r"run\.zarr/zarr\.json is damaged or was edited: its checksum"):
             action(copy)
 
@@ -201,7 +202,7 @@ FORGED = [(name, value) for name in runfolder._FIELDS for value in WRONG if (nam
 def test_a_forged_manifest_is_refused_at_once(half, tmp_path, name, value):
     copy = shutil.copytree(half, tmp_path / "run.zarr")
     edit(copy, **{name: value})
-    for action in (lv.open, resume):
+    for action in (lv.load_samples, resume):
         with pytest.raises(ValueError, match=r"run\.zarr.*(damaged|edited)"):
             action(copy)
 
@@ -225,7 +226,7 @@ FORGED_WORDS = [
 def test_a_forged_checkpoint_is_refused(half, tmp_path, words):
     copy = shutil.copytree(half, tmp_path / "run.zarr")
     forge(copy, **words)
-    for action in (lv.open, resume):
+    for action in (lv.load_samples, resume):
         with pytest.raises(ValueError, match=r"run\.zarr/state\.safetensors is damaged or was edited"):
             action(copy)
 
@@ -242,7 +243,7 @@ FORGED_TENSORS = [
 def test_a_checkpoint_with_other_tensors_is_refused(half, tmp_path, tensors):
     copy = shutil.copytree(half, tmp_path / "run.zarr")
     forge(copy, tensors)
-    for action in (lv.open, resume):
+    for action in (lv.load_samples, resume):
         with pytest.raises(ValueError, match=r"run\.zarr/state\.safetensors is damaged or was edited"):
             action(copy)
 
@@ -270,7 +271,7 @@ def test_an_array_that_is_not_the_runs_is_refused_before_zarr_sees_it(half, tmp_
     copy = shutil.copytree(half, tmp_path / "run.zarr")
     file = copy / "draws" / "zarr.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
-    for action in (lv.open, resume):
+    for action in (lv.load_samples, resume):
         with pytest.raises(ValueError, match=rf"run\.zarr/draws/zarr\.json is damaged or was edited: {next(iter(changes))}"):
             action(copy)
 
@@ -281,7 +282,7 @@ def test_an_array_that_is_not_the_runs_is_refused_before_zarr_sees_it(half, tmp_
 def test_odd_json_is_refused(half, tmp_path, text):
     copy = shutil.copytree(half, tmp_path / "run.zarr")
     (copy / "zarr.json").write_bytes(text.encode("latin1"))
-    for action in (lv.open, resume):
+    for action in (lv.load_samples, resume):
         with pytest.raises(ValueError, match=r"run\.zarr"):
             action(copy)
 
@@ -290,7 +291,7 @@ def test_a_foreign_checkpoint_is_refused(half, tmp_path):
     copy = shutil.copytree(half, tmp_path / "run.zarr")
     save_file({"position": START}, copy / runfolder.STATE, {"langevin": "{}"})
     with pytest.raises(ValueError, match=r"state\.safetensors is damaged or foreign: it has no checksum"):
-        lv.open(copy)
+        lv.load_samples(copy)
 
 
 def test_zarr_reads_what_we_write(half, expected):

@@ -136,7 +136,9 @@ def test_the_recipe_of_ma_et_al_runs_with_its_two_noises():
     def matrix(*rows):
         return lambda xi: torch.tensor(rows, dtype=xi.dtype)
 
-    kernel = lv.recipe(0.1, diffusion=matrix([0.0, 0.0], [0.0, 1.0]), curl=matrix([0.0, -1.0], [1.0, 0.0]), num_auxiliary=1)
+    kernel = lv.complete_recipe(
+        0.1, diffusion=matrix([0.0, 0.0], [0.0, 1.0]), curl=matrix([0.0, -1.0], [1.0, 0.0]), num_auxiliary=1
+    )
     target = lv.targets.gaussian([[2.0]])
     samples = lv.sample(kernel, target, torch.zeros(2000, 1, dtype=torch.float64), num_steps=300, warmup=299)
     # h = 0.1, symplectic: variance 2 up to O(h); 5 standard errors plus 5 percent.

@@ -22,9 +22,10 @@ import torch
 import zarr
 
 import langevin as lv
-from langevin import runfolder, store
+from langevin import store
+from langevin.store import folder as runfolder
 
-driver = sys.modules["langevin.sample"]
+driver = sys.modules["langevin.chains.sample"]
 X = lv.noise.normal(1, 0, 0, 60, dtype=torch.float64)
 TARGET = lv.targets.likelihood(lambda theta, x: -0.5 * (x - theta[0] * theta[1]) ** 2, prior=lv.priors.gaussian(std=1.0))
 START = torch.linspace(-1, 1, 6, dtype=torch.float64).reshape(3, 2)
@@ -66,7 +67,7 @@ def copies_of_a_run(tmp_path, monkeypatch, **changes):
 
 def test_draws_on_disk_are_those_in_memory(tmp_path):
     same(lv.sample(KERNEL, TARGET, START, out=tmp_path / "run.zarr", **SETTINGS), lv.sample(KERNEL, TARGET, START, **SETTINGS))
-    same(lv.open(tmp_path / "run.zarr"), lv.sample(KERNEL, TARGET, START, **SETTINGS))
+    same(lv.load_samples(tmp_path / "run.zarr"), lv.sample(KERNEL, TARGET, START, **SETTINGS))
 
 
 @pytest.mark.usefixtures("checkpoint_always")
@@ -77,10 +78,10 @@ def test_a_run_goes_on_bit_for_bit_from_every_checkpoint(tmp_path, monkeypatch, 
     assert len(copies) >= 3
     assert whole.compiled == compile
     for copy in copies:
-        before = lv.open(copy)
+        before = lv.load_samples(copy)
         assert torch.equal(before.draws, whole.draws[:, : before.draws.shape[1]])
         same(lv.resume(copy, KERNEL, TARGET, data=X), whole)
-        same(lv.open(copy), whole)
+        same(lv.load_samples(copy), whole)
 
 
 @pytest.mark.usefixtures("checkpoint_always")
@@ -136,7 +137,7 @@ def test_a_run_killed_many_times_at_random_moments_ends_with_the_same_bits(tmp_p
         zygote.stdin.close()
     assert finished
     assert kills >= 5
-    same(lv.open(path), lv.sample(KERNEL, TARGET, START, compile=False, **LONG))
+    same(lv.load_samples(path), lv.sample(KERNEL, TARGET, START, compile=False, **LONG))
 
 
 def test_memory_stays_flat_however_many_draws(tmp_path, monkeypatch):
@@ -244,7 +245,7 @@ def test_another_sampler_target_or_data_set_is_refused_in_words(run):
     other = lv.targets.likelihood(lambda theta, x: -0.5 * (x - theta[0]) ** 2, prior=lv.priors.gaussian(std=1.0))
     with pytest.raises(ValueError, match="another energy"):
         lv.resume(run, KERNEL, other, data=X)
-    same(lv.resume(run, KERNEL, TARGET, data=X), lv.open(run))  # the right ones are taken
+    same(lv.resume(run, KERNEL, TARGET, data=X), lv.load_samples(run))  # the right ones are taken
 
 
 def test_a_manifest_of_another_version_is_refused(run):
@@ -257,10 +258,10 @@ def test_a_manifest_of_another_version_is_refused(run):
 
 def test_what_is_no_run_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="nothing"):
-        lv.open(tmp_path / "nothing")
+        lv.load_samples(tmp_path / "nothing")
     zarr.open_group(str(tmp_path / "other"), mode="w")
     with pytest.raises(ValueError, match="not a run of langevin"):
-        lv.open(tmp_path / "other")
+        lv.load_samples(tmp_path / "other")
 
 
 @pytest.mark.usefixtures("checkpoint_always")
@@ -299,7 +300,7 @@ def test_a_second_writer_is_refused_and_a_dead_one_is_not_waited_for(run):
         refused()
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             pool.submit(refused).result()
-        same(lv.open(run), MEMORY())  # readers need no lock
+        same(lv.load_samples(run), MEMORY())  # readers need no lock
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, run / "lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     holder.stdout.readline()
     refused()
@@ -369,7 +370,7 @@ def test_a_reader_beside_a_writer_sees_whole_states_only(tmp_path):
         while time.monotonic() < end and len(lengths) < 25:
             if not path.exists():
                 continue
-            seen = lv.open(path)
+            seen = lv.load_samples(path)
             count = min(len(seen.step_size), len(right.step_size))
             for name in runfolder.ARRAYS:
                 found, expected = getattr(seen, name), getattr(right, name)
@@ -399,7 +400,7 @@ def test_leftovers_of_killed_creations_are_removed_those_of_living_ones_are_not(
 def test_what_a_kill_leaves_of_a_file_is_removed_by_the_next_writer(run):
     for folder, name in ((run, ".state.safetensors.1-ab.tmp"), (run / "draws", ".c.0.0.0.1-ab.tmp")):
         (folder / name).write_bytes(b"half")
-    lv.open(run)  # readers touch nothing
+    lv.load_samples(run)  # readers touch nothing
     assert len(list(run.rglob("*.tmp"))) == 2
     same(lv.resume(run, KERNEL, TARGET, data=X), MEMORY())
     assert not list(run.rglob("*.tmp"))
@@ -498,10 +499,10 @@ def test_chains_that_stopped_stay_stopped_when_the_run_goes_on(tmp_path, monkeyp
         whole, copies = copies_of_a_run(tmp_path, monkeypatch, data=None, batch_size=None, warmup=0, num_steps=600, thin=2)
     assert [status.is_healthy for status in whole.status] == [True, False, True]
     assert 0 < whole.status[1].steps < 20
-    assert lv.open(copies[0]).status[1] == whole.status[1]
+    assert lv.load_samples(copies[0]).status[1] == whole.status[1]
     with pytest.warns(UserWarning, match="chain 1 stopped"):
         same(lv.resume(copies[0], KERNEL, target), whole)
-    same(lv.open(copies[0]), whole)
+    same(lv.load_samples(copies[0]), whole)
 
 
 @pytest.mark.usefixtures("checkpoint_always")
@@ -513,10 +514,10 @@ def test_the_seconds_of_a_resumed_run_are_added_up(tmp_path, monkeypatch):
         half.save(checkpoint)
     start = time.perf_counter()
     assert 1000 < lv.resume(copies[0], KERNEL, TARGET, data=X).seconds <= 1000 + time.perf_counter() - start
-    assert lv.open(copies[0]).seconds > 1000
+    assert lv.load_samples(copies[0]).seconds > 1000
 
 
 def test_statistics_reach_arviz(run):
-    data = lv.open(run).to_arviz()
+    data = lv.load_samples(run).to_arviz()
     assert set(data.sample_stats.data_vars) == {"energy", "gradient_norm", "step_size"}
     assert data.posterior["theta"].shape == (3, 200, 2)

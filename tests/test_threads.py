@@ -7,7 +7,7 @@ import threading
 import pytest
 import torch
 
-from langevin import threads
+from langevin.cpu import threads
 
 
 @pytest.fixture(params=["OpenMP", "Python"])

@@ -162,11 +162,11 @@ REFUSED = {"asgld_full": "elementwise", "adadelta_sgld": "linear but for average
 
 
 def test_every_recipe_takes_auto_or_says_that_it_does_not():
-    assert {name.split()[0] for name in AUTO} | set(REFUSED) == set(lv.RECIPES)
+    assert {name.split()[0] for name in AUTO} | set(REFUSED) == set(lv.SAMPLERS)
     for name, reason in REFUSED.items():
         for settings in ({}, {"invariant": True}) if name == "asgld_full" else ({},):
             with pytest.raises(TypeError, match=f"{reason}.*; give step_size as a number, got '{name}'"):
-                find(lv.RECIPES[name]("auto", **settings), lv.targets.gaussian(IDENTITY))
+                find(lv.SAMPLERS[name]("auto", **settings), lv.targets.gaussian(IDENTITY))
 
 
 @pytest.mark.parametrize("variances", [(1.0, 1.0), (1.0, 0.01)], ids=["round", "badly scaled"])
@@ -326,7 +326,7 @@ GOOD = lv.targets.gaussian(COVARIANCE)
         (lambda: find(lv.sgld(1.0), GOOD, seed=2**64), ValueError, r"find_step_size\(seed=...\) needs an int in \[0, 2\*\*64\)"),
         (lambda: find(lv.sgld(1.0, temperature=0.0), GOOD), ValueError, "temperature > 0"),
         (lambda: find(lv.sgld(1.0), GOOD, start=torch.ones(3, 2)), ValueError, "shape \\(2, dim\\)"),
-        (lambda: find(lv.recipe(1.0, diffusion=lambda xi: torch.eye(2)), GOOD), TypeError, "give step_size as a number"),
+        (lambda: find(lv.complete_recipe(1.0, diffusion=lambda xi: torch.eye(2)), GOOD), TypeError, "give step_size as a number"),
         (
             lambda: find(lv.sgld(1.0), lv.targets.gaussian(COVARIANCE, gradient_noise=1e6), share=1e-3),
             ValueError,

@@ -1,36 +1,34 @@
 """Stochastic gradient MCMC with adaptive drifts, for PyTorch."""
 
 from langevin import diagnostics, drifts, gradients, kernels, noise, optim, preconditioners, schedules, targets
-from langevin.bank import CorruptDrawError, SampleBank
+from langevin.chains.sample import resume, sample
 from langevin.moments import Moments
-from langevin.sample import resume, sample
 from langevin.samplers import (
-    RECIPES,
+    SAMPLERS,
     adadelta_sgld,
     adamax_sgld,
     asgld,
     asgld_full,
-    langevin,
+    compose,
     msgld,
     psgld,
-    recipe,
+    complete_recipe,
     sghmc,
     sgld,
     sgrld,
 )
-from langevin.store import ChainStatus, Samples
-from langevin.store import open_samples as open  # noqa: F401 - not in __all__, see there
+from langevin.store import ChainStatus, Samples, load_samples
+from langevin.store.bank import CorruptDrawError, SampleBank
 from langevin.targets import Posterior, likelihoods, priors
 
 __version__ = "0.1.0"
 
-# `open` is left out: a star import should not replace the builtin.
 __all__ = [
     "ChainStatus",
     "CorruptDrawError",
     "Moments",
     "Posterior",
-    "RECIPES",
+    "SAMPLERS",
     "SampleBank",
     "Samples",
     "adadelta_sgld",
@@ -41,15 +39,16 @@ __all__ = [
     "drifts",
     "gradients",
     "kernels",
-    "langevin",
+    "compose",
     "likelihoods",
+    "load_samples",
     "msgld",
     "noise",
     "optim",
     "preconditioners",
     "priors",
     "psgld",
-    "recipe",
+    "complete_recipe",
     "resume",
     "sample",
     "schedules",

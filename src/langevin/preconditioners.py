@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from langevin.checks import check_bool, check_field, check_function, needs
 from langevin.drifts import Memory
@@ -54,34 +55,41 @@ class Preconditioner(Protocol):
 
 
 @dataclass(frozen=True)
-class Identity:
+class Identity(Preconditioner):
     """``G = I``."""
 
     @property
-    def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in Preconditioner
+    @override
+    def memory(self) -> tuple[str, ...]:
         return ()
 
-    def update(self, memory: Memory, gradient: Tensor, started: float) -> Memory:  # noqa: D102
+    @override
+    def update(self, memory: Memory, gradient: Tensor, started: float) -> Memory:
         return ()
 
-    def metric(self, memory: Memory, position: Tensor) -> None:  # noqa: D102
+    @override
+    def metric(self, memory: Memory, position: Tensor) -> None:
         return None
 
-    def apply(self, metric: None, force: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def apply(self, metric: None, force: Tensor) -> Tensor:
         return force
 
-    def spread(self, metric: None, noise: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def spread(self, metric: None, noise: Tensor) -> Tensor:
         return noise
 
-    def divergence(self, metric: None, memory: Memory, position: Tensor, gradient: Tensor) -> None:  # noqa: D102
+    @override
+    def divergence(self, metric: None, memory: Memory, position: Tensor, gradient: Tensor) -> None:
         return None
 
-    def describe(self) -> tuple[str, str]:  # noqa: D102
+    @override
+    def describe(self) -> tuple[str, str]:
         return "", ""
 
 
 @dataclass(frozen=True)
-class RMS:
+class RMS(Preconditioner):
     """The diagonal of pSGLD (section 2): ``G = 1 / (lambda + sqrt(V))``, ``V' = beta V + (1 - beta) (g / num_data)**2``.
 
     V holds the current gradient when it is used, as in Li et al. (2016) and unlike the averages of a drift. It starts at
@@ -111,26 +119,32 @@ class RMS:
             check_function("RMS", "curvature", self.curvature, "None or a function of one position (dim,)")
 
     @property
-    def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in Preconditioner
+    @override
+    def memory(self) -> tuple[str, ...]:
         return ("metric_average",)
 
-    def update(self, memory: Memory, gradient: Tensor, started: float) -> Memory:  # noqa: D102
+    @override
+    def update(self, memory: Memory, gradient: Tensor, started: float) -> Memory:
         (average,) = memory
         beta = self.beta * started
         mean_gradient = gradient / self.num_data
         return (beta * average + (1 - beta) * (mean_gradient * mean_gradient),)
 
-    def metric(self, memory: Memory, position: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def metric(self, memory: Memory, position: Tensor) -> Tensor:
         (average,) = memory
         return 1 / (self.eps + 1 / average**-0.5)
 
-    def apply(self, metric: Tensor, force: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def apply(self, metric: Tensor, force: Tensor) -> Tensor:
         return metric * force
 
-    def spread(self, metric: Tensor, noise: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def spread(self, metric: Tensor, noise: Tensor) -> Tensor:
         return metric * metric**-0.5 * noise
 
-    def divergence(self, metric: Tensor, memory: Memory, position: Tensor, gradient: Tensor) -> Tensor | None:  # noqa: D102
+    @override
+    def divergence(self, metric: Tensor, memory: Memory, position: Tensor, gradient: Tensor) -> Tensor | None:
         if self.curvature is None:
             return None
         # dG/dtheta = -G^2 d sqrt(V)/dtheta, and V depends on theta through the newest gradient only.
@@ -138,7 +152,8 @@ class RMS:
         curvature = _over_chains("RMS", "curvature", self.curvature, position)
         return -(1 - self.beta) * metric**2 * gradient * curvature / (self.num_data**2 * (average + 1e-30) ** 0.5)
 
-    def describe(self) -> tuple[str, str]:  # noqa: D102
+    @override
+    def describe(self) -> tuple[str, str]:
         scale = "grad U" if self.num_data == 1 else f"grad U / {self.num_data:g}"
         gamma = (
             "no Gamma: exact only while V stands still"
@@ -149,7 +164,7 @@ class RMS:
 
 
 @dataclass(frozen=True)
-class Fisher:
+class Fisher(Preconditioner):
     """The matrix of SGRLD (section 2): ``G = F(theta)^-1`` with F the Fisher information, or any positive definite metric.
 
     Args:
@@ -165,26 +180,32 @@ class Fisher:
         check_bool("Fisher", "correction", self.correction)
 
     @property
-    def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in Preconditioner
+    @override
+    def memory(self) -> tuple[str, ...]:
         return ()
 
-    def update(self, memory: Memory, gradient: Tensor, started: float) -> Memory:  # noqa: D102
+    @override
+    def update(self, memory: Memory, gradient: Tensor, started: float) -> Memory:
         return ()
 
-    def metric(self, memory: Memory, position: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def metric(self, memory: Memory, position: Tensor) -> Tensor:
         information = _over_chains("Fisher", "information", self.information, position)
         if information.shape != (*position.shape, position.shape[-1]):
             raise needs("Fisher", "information", "a result of shape (dim, dim)", tuple(information.shape[position.ndim - 1 :]))
         # A chain that went non-finite must not take the others with it, so no exception from a failed factor.
         return torch.linalg.cholesky_ex(information).L
 
-    def apply(self, metric: Tensor, force: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def apply(self, metric: Tensor, force: Tensor) -> Tensor:
         return torch.cholesky_solve(force[..., None], metric)[..., 0]
 
-    def spread(self, metric: Tensor, noise: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def spread(self, metric: Tensor, noise: Tensor) -> Tensor:
         return torch.linalg.solve_triangular(metric.mT, noise[..., None], upper=True)[..., 0]
 
-    def divergence(self, metric: Tensor, memory: Memory, position: Tensor, gradient: Tensor) -> Tensor | None:  # noqa: D102
+    @override
+    def divergence(self, metric: Tensor, memory: Memory, position: Tensor, gradient: Tensor) -> Tensor | None:
         if not self.correction:
             return None
 
@@ -194,7 +215,8 @@ class Fisher:
 
         return _over_chains("Fisher", "information", gamma, position)
 
-    def describe(self) -> tuple[str, str]:  # noqa: D102
+    @override
+    def describe(self) -> tuple[str, str]:
         gamma = "with Gamma" if self.correction else "Gamma left out: right only where the metric is constant"
         return "G", f"G = F(theta)^-1, F the Fisher information, {gamma}"
 

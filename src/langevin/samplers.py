@@ -9,21 +9,21 @@ from torch import Tensor
 
 from langevin.checks import check_bool, check_function, needs
 from langevin.drifts import Adadelta, Adam, AdaMax, AdamFull, Drift, Momentum, NoDrift, ScaledAverage
-from langevin.kernels import Hamiltonian, Invariant, Kernel, Langevin, Recipe
+from langevin.kernels import Hamiltonian, Invariant, Kernel, Langevin, CompleteRecipe
 from langevin.preconditioners import RMS, Fisher, Identity, Preconditioner
 
 __all__ = [
-    "RECIPES",
+    "SAMPLERS",
     "BiasFactor",
     "StepSize",
     "adadelta_sgld",
     "adamax_sgld",
     "asgld",
     "asgld_full",
-    "langevin",
+    "compose",
     "msgld",
     "psgld",
-    "recipe",
+    "complete_recipe",
     "sghmc",
     "sgld",
     "sgrld",
@@ -306,7 +306,7 @@ def _adaptive(
     return Langevin(name, step_size, temperature, drift, annealing=annealing)
 
 
-def langevin(
+def compose(
     step_size: StepSize,
     *,
     drift: Drift | None = None,
@@ -319,11 +319,11 @@ def langevin(
     Example:
         >>> from langevin.drifts import Momentum
         >>> from langevin.preconditioners import RMS
-        >>> langevin(step_size=0.01, drift=Momentum(), preconditioner=RMS()).memory
+        >>> compose(step_size=0.01, drift=Momentum(), preconditioner=RMS()).memory
         ('average', 'metric_average')
     """
     return Langevin(
-        "langevin",
+        "compose",
         step_size,
         temperature,
         NoDrift() if drift is None else drift,
@@ -332,7 +332,7 @@ def langevin(
     )
 
 
-def recipe(
+def complete_recipe(
     step_size: StepSize,
     *,
     diffusion: Callable[[Tensor], Tensor],
@@ -340,19 +340,19 @@ def recipe(
     num_auxiliary: int = 0,
     kinetic: Callable[[Tensor], Tensor] | None = None,
     temperature: float = 1.0,
-) -> Recipe:
-    """Make the sampler of any diffusion D and curl Q (Ma, Chen and Fox 2015; section 2); see `kernels.Recipe`.
+) -> CompleteRecipe:
+    """Make the sampler of any diffusion D and curl Q (Ma, Chen and Fox 2015; section 2); see `kernels.CompleteRecipe`.
 
     Example:
         >>> import torch
-        >>> recipe(step_size=0.01, diffusion=lambda xi: torch.eye(2)).memory  # SGLD
+        >>> complete_recipe(step_size=0.01, diffusion=lambda xi: torch.eye(2)).memory  # SGLD
         ()
     """
     extra = {} if kinetic is None else {"kinetic": kinetic}
-    return Recipe("recipe", step_size, temperature, diffusion, curl, num_auxiliary, **extra)
+    return CompleteRecipe("complete_recipe", step_size, temperature, diffusion, curl, num_auxiliary, **extra)
 
 
-RECIPES: dict[str, Callable[..., Kernel]] = {
+SAMPLERS: dict[str, Callable[..., Kernel]] = {
     "sgld": sgld,
     "psgld": psgld,
     "sghmc": sghmc,

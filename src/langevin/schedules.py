@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from typing_extensions import override
+
 from langevin import plain
 from langevin.checks import check_field, check_integer, check_number, needs
 
@@ -53,7 +55,8 @@ class Constant(Schedule):
     def __post_init__(self) -> None:
         check_field(self, "constant", "value", "> 0", lambda v: v > 0)
 
-    def __call__(self, step: int) -> float:  # noqa: D102 - the contract is in Schedule
+    @override
+    def __call__(self, step: int) -> float:
         return self.value
 
     def __str__(self) -> str:
@@ -74,7 +77,8 @@ class StepDecay(Schedule):
         check_field(self, who, "factor", "0 < factor <= 1", lambda v: 0 < v <= 1)
         check_integer(who, "every", self.every, 1)
 
-    def __call__(self, step: int) -> float:  # noqa: D102
+    @override
+    def __call__(self, step: int) -> float:
         return self.initial * self.factor ** (step // self.every)
 
     def __str__(self) -> str:
@@ -95,7 +99,8 @@ class Polynomial(Schedule):
         check_field(self, who, "power", "0 < power <= 1", lambda v: 0 < v <= 1)
         check_field(self, who, "offset", "> 0", lambda v: v > 0)
 
-    def __call__(self, step: int) -> float:  # noqa: D102
+    @override
+    def __call__(self, step: int) -> float:
         return self.initial * (1 + step / self.offset) ** -self.power
 
     def __str__(self) -> str:
@@ -120,11 +125,13 @@ class Cyclical(Schedule):
         if self.exploration * self.cycle_length > self.cycle_length - 1:
             raise needs(who, "exploration", f"one of {self.cycle_length} steps of a cycle left to sample", self.exploration)
 
-    def __call__(self, step: int) -> float:  # noqa: D102
+    @override
+    def __call__(self, step: int) -> float:
         phase = math.pi * (step % self.cycle_length) / self.cycle_length
         return self.initial * max(self.floor, (math.cos(phase) + 1) / 2)
 
-    def explores(self, step: int) -> bool:  # noqa: D102
+    @override
+    def explores(self, step: int) -> bool:
         return step % self.cycle_length < self.exploration * self.cycle_length
 
     def __str__(self) -> str:

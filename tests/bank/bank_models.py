@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-import langevin.journal
-from langevin.bank import SampleBank
+import langevin.store.journal
+from langevin.store.bank import SampleBank
 
-SOURCE = str(Path(langevin.journal.__file__).parent)
+SOURCE = str(Path(langevin.store.journal.__file__).parent)
 
 # The bank without the rest of the package: children start in half the time.
 PRELUDE = """
@@ -19,7 +19,7 @@ import os, sys, torch, types
 from torch import nn
 sys.modules["langevin"] = types.ModuleType("langevin")
 sys.modules["langevin"].__path__ = [sys.argv[1]]
-from langevin import bank
+from langevin.store import bank
 """
 
 

@@ -20,7 +20,7 @@ import torch
 from bank_models import PRELUDE, SOURCE, damage, filled, linear, randn, same, sealed, seeded, small, whole
 from torch import Tensor, nn
 
-from langevin.bank import CorruptDrawError, SampleBank
+from langevin.store.bank import CorruptDrawError, SampleBank
 
 pytestmark = pytest.mark.filterwarnings("error")
 

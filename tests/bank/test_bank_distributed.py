@@ -10,14 +10,14 @@ import torch
 from bank_models import PRELUDE, SOURCE
 from torch import nn
 
-from langevin.bank import SampleBank
+from langevin.store.bank import SampleBank
 
 WORKER = (
     PRELUDE
     + """
 import json, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from langevin.bank import SampleBank
+from langevin.store.bank import SampleBank
 
 rank, folder = int(sys.argv[3]), sys.argv[2]
 torch.set_num_threads(1)

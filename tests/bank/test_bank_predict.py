@@ -6,7 +6,7 @@ from bank_models import filled, randn, seeded, small
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from langevin.bank import SampleBank
+from langevin.store.bank import SampleBank
 
 
 class Pair(nn.Module):

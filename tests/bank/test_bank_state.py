@@ -11,8 +11,8 @@ import torch
 from bank_models import linear, randn, sealed, seeded, small
 from torch import nn
 
-import langevin.bank.files
-from langevin.bank import SampleBank
+import langevin.store.bank.files
+from langevin.store.bank import SampleBank
 
 # ---- non-finite draws
 
@@ -182,7 +182,7 @@ def test_tensors_of_every_kind_are_read_by_safetensors_itself(tmp_path):
 
 
 def test_a_big_transposed_tensor_is_written_in_pieces_and_comes_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(langevin.bank.files, "PIECE", 64)
+    monkeypatch.setattr(langevin.store.bank.files, "PIECE", 64)
     model = nn.Module()
     model.register_buffer("transposed", randn(17, 9, 3).permute(2, 1, 0))
     model.register_buffer("long", randn(1000))

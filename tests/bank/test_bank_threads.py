@@ -12,7 +12,7 @@ import torch
 from bank_models import PRELUDE, SOURCE, filled, randn, same, small
 from torch import nn
 
-from langevin.bank import CorruptDrawError, SampleBank
+from langevin.store.bank import CorruptDrawError, SampleBank
 
 
 def in_threads(*jobs):

@@ -1,4 +1,4 @@
-"""What every recipe promises; a new one is tested by being listed in RECIPES."""
+"""What every recipe promises; a new one is tested by being listed in SAMPLERS."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VARIANTS = [f"{name}, invariant" for name in ("msgld", "asgld", "asgld_full", "a
 def build(name, step_size=0.01, **settings):
     recipe, _, form = name.partition(", ")
     extra = {"invariant": True} if form else EXTRA.get(name, {})
-    return lv.RECIPES[recipe](step_size, **extra, **settings)
+    return lv.SAMPLERS[recipe](step_size, **extra, **settings)
 
 
 def noises(kernel, shape, step=0, dtype=torch.float64):
@@ -32,7 +32,7 @@ def gradient(position):
     return TARGET.evaluate(position).gradient
 
 
-@pytest.fixture(params=[*sorted(lv.RECIPES), *VARIANTS])
+@pytest.fixture(params=[*sorted(lv.SAMPLERS), *VARIANTS])
 def name(request):
     return request.param
 
@@ -140,7 +140,7 @@ def test_a_gradient_or_noise_of_another_shape_is_refused(name):
 
 
 def test_the_docstring_has_the_equation_an_example_and_the_section(name):
-    text = inspect.getdoc(lv.RECIPES[name.split(",")[0]])
+    text = inspect.getdoc(lv.SAMPLERS[name.split(",")[0]])
     assert "theta'" in text
     assert "Example:" in text
     assert "section" in text or "Algorithm" in text

@@ -269,7 +269,7 @@ def test_what_a_function_made_of_positions_is_not_judged_as_positions(out, tmp_p
     """exp(theta) has the shape of theta; grad U there says nothing of the law of theta."""
     path = None if out is None else tmp_path / out
     made = lv.sample(lv.sgld(0.1), GAUSSIAN, torch.zeros(2, 2), num_steps=5, keep=torch.exp, out=path)
-    given_back = [made] if path is None else [made, lv.open(path), lv.resume(path, lv.sgld(0.1), GAUSSIAN, keep=torch.exp)]
+    given_back = [made] if path is None else [made, lv.load_samples(path), lv.resume(path, lv.sgld(0.1), GAUSSIAN, keep=torch.exp)]
     for samples in given_back:
         for name, call in NEED_POSITIONS.items():
             with pytest.raises(ValueError, match=rf"{name}\(samples=...\) needs positions, sample\(keep=\"positions\"\), got"):

@@ -12,7 +12,7 @@ import torch
 import langevin as lv
 from langevin import diagnostics as dg
 from langevin.diagnostics.convergence import CHAINS_FOR_SPREAD, MIN_ESS_PER_CHAIN, standard_error
-from langevin.store import _arviz
+from langevin.store.zarr import _arviz
 
 GAUSSIAN = lv.targets.gaussian([[1.0, 0.5], [0.5, 1.0]])
 

@@ -112,7 +112,7 @@ def test_minibatch_gradients_average_to_the_full_gradient_over_an_epoch():
 
 
 def test_the_general_form_with_unit_diffusion_is_sgld():
-    general = lv.recipe(0.02, diffusion=lambda xi: torch.eye(2, dtype=xi.dtype))
+    general = lv.complete_recipe(0.02, diffusion=lambda xi: torch.eye(2, dtype=xi.dtype))
     torch.testing.assert_close(path(general), path(lv.sgld(0.02)), rtol=1e-12, atol=1e-12)
 
 
@@ -129,7 +129,7 @@ def test_the_general_form_with_a_curl_is_sghmc():
         zero, eye = torch.zeros(2, 2, dtype=xi.dtype), torch.eye(2, dtype=xi.dtype)
         return torch.cat([torch.cat([zero, -eye], 1), torch.cat([eye, zero], 1)])
 
-    general = lv.recipe(h, diffusion=diffusion, curl=curl, num_auxiliary=1)
+    general = lv.complete_recipe(h, diffusion=diffusion, curl=curl, num_auxiliary=1)
     torch.testing.assert_close(path(general), path(lv.sghmc(step_size, beta=beta)), rtol=1e-11, atol=1e-11)
 
 
@@ -139,7 +139,7 @@ def position_dependent_information(theta):
 
 def test_the_general_form_with_an_inverse_metric_is_sgrld_up_to_the_root_of_the_noise():
     """Both roots R of G have R R^T = G; without noise the paths are the same, Gamma included."""
-    general = lv.recipe(0.02, diffusion=lambda xi: torch.linalg.inv(position_dependent_information(xi)))
+    general = lv.complete_recipe(0.02, diffusion=lambda xi: torch.linalg.inv(position_dependent_information(xi)))
     riemann = lv.sgrld(0.02, metric=position_dependent_information)
     quiet = torch.zeros(3, 2, dtype=torch.float64)
     a, b = general.init(start()), riemann.init(start())
@@ -171,8 +171,8 @@ METRICS = {"identity": Identity(), "rms": RMS(), "fisher": Fisher(TARGET.metric)
 def test_any_drift_goes_with_any_preconditioner(drift, metric):
     """The step is the sum of its parts: the plain preconditioned step minus eps G a A_t."""
     bias, preconditioner = DRIFTS[drift], METRICS[metric]
-    kernel = lv.langevin(0.02, drift=bias, preconditioner=preconditioner)
-    plain = lv.langevin(0.02, preconditioner=preconditioner)
+    kernel = lv.compose(0.02, drift=bias, preconditioner=preconditioner)
+    plain = lv.compose(0.02, preconditioner=preconditioner)
     state = kernel.init(start())
     noise = lv.noise.normal(1, lv.noise.streams(lv.noise.Purpose.POSITION, range(3)), 0, 2, dtype=torch.float64)
     for _ in range(3):
@@ -188,5 +188,5 @@ def test_any_drift_goes_with_any_preconditioner(drift, metric):
 
 def test_the_sum_of_drifts_adds_their_biases():
     total = Total((Momentum(2.0), Momentum(3.0)))
-    torch.testing.assert_close(path(lv.langevin(0.02, drift=total)), path(lv.msgld(0.02, bias_factor=5.0)), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(path(lv.compose(0.02, drift=total)), path(lv.msgld(0.02, bias_factor=5.0)), rtol=1e-12, atol=1e-12)
     assert total.cooling() == 6.0

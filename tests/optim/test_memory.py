@@ -7,7 +7,7 @@ import torch
 from catalogue import OPTIMIZERS, build
 from torch import nn
 
-from langevin.fused import clashing_rows, misfit, table_row
+from langevin.engines.fused import clashing_rows, misfit, table_row
 
 
 def test_all_is_checked_before_anything_moves():

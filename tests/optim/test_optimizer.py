@@ -39,7 +39,7 @@ def test_the_optimizer_takes_the_path_of_the_functional_sampler_bit_for_bit(name
     settings = {key: value for key, value in OPTIMIZERS[name][1].items()}
     if name == "PSGLD":
         settings["num_data"] = NUM_DATA
-    kernel = OPTIMIZERS[name][0].recipe(0.02 / NUM_DATA, temperature=0.4, **settings)
+    kernel = OPTIMIZERS[name][0].builder(0.02 / NUM_DATA, temperature=0.4, **settings)
     state = kernel.init(nn.utils.parameters_to_vector(model.parameters()).detach())
     x, y = data(dtype)
     for step in range(25):

@@ -146,7 +146,7 @@ def test_memory_starts_as_the_kernel_says():
             return (0.5 * position,)
 
     class MovingSGHMC(lv.optim.SGHMC):
-        recipe = staticmethod(lambda step_size, beta=0.9, temperature=1.0: Moving("moving", step_size, temperature, beta))
+        builder = staticmethod(lambda step_size, beta=0.9, temperature=1.0: Moving("moving", step_size, temperature, beta))
 
     for dtype in (torch.float32, torch.bfloat16):
         p = nn.Parameter(torch.tensor([1.0, 2.0], dtype=dtype))

@@ -284,7 +284,7 @@ def _first(function: Callable[..., Any], argument: Argument) -> dict[str, Argume
 
 def _drift(name: str, **arguments: Argument) -> None:
     make = getattr(lv.drifts, name)
-    call(f"drifts.{name}", **arguments)(lambda **given: run_kernel(lv.langevin(0.1, drift=make(**given))))
+    call(f"drifts.{name}", **arguments)(lambda **given: run_kernel(lv.compose(0.1, drift=make(**given))))
 
 
 _drift("Momentum", **_first(lv.drifts.Momentum, not_negative(1.0)), **BETA)
@@ -297,12 +297,12 @@ _drift("Total", drifts=only(lambda: (lv.drifts.Momentum(), lv.drifts.Adam())))
 
 @call("preconditioners.RMS", **BETA, **EPS, num_data=positive(1.0), curvature=optional(function(torch.ones_like)))
 def _(**given: Any) -> Any:
-    return run_kernel(lv.langevin(0.1, preconditioner=lv.preconditioners.RMS(**given)))
+    return run_kernel(lv.compose(0.1, preconditioner=lv.preconditioners.RMS(**given)))
 
 
 @call("preconditioners.Fisher", information=MATRIX, correction=flag(True))
 def _(**given: Any) -> Any:
-    return run_kernel(lv.langevin(0.1, preconditioner=lv.preconditioners.Fisher(**given)))
+    return run_kernel(lv.compose(0.1, preconditioner=lv.preconditioners.Fisher(**given)))
 
 
 # ---- sample, resume, open
@@ -345,7 +345,7 @@ call(
     data=optional(only(lambda: None)),
     keep=optional(only(lambda: None)),
 )(lambda **given: lv.resume(**given))
-call("open", "langevin.sample", path=only(some_run))(lambda **given: lv.open(**given).draws)
+call("open", "langevin.sample", path=only(some_run))(lambda **given: lv.load_samples(**given).draws)
 
 # ---- targets, priors, schedules, likelihoods, gradients
 

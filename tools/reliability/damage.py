@@ -242,7 +242,7 @@ def _states(bank: Any) -> dict[str, Tensor]:
 
 
 def open_run(path: Path) -> dict[str, Tensor]:
-    return _arrays(lv.open(path))
+    return _arrays(lv.load_samples(path))
 
 
 def resume_run(path: Path) -> dict[str, Tensor]:

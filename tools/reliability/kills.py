@@ -93,7 +93,7 @@ def go_on(name: str, path: Path) -> None:
     frequent_checkpoints()
     both, alone = sampler(name)
     if path.exists():
-        _note_start(path, lv.open(path).status[0].steps)
+        _note_start(path, lv.load_samples(path).status[0].steps)
         lv.resume(path, **both, progress=False)
     else:
         lv.sample(**both, **{"seed": 3, "compile": False, **alone}, out=path, progress=False)
@@ -112,7 +112,7 @@ def _starts_in_the_middle(path: Path) -> int:
 
 def read_run(path: Path) -> dict[str, Tensor]:
     """Return everything that a finished run holds."""
-    samples = lv.open(path)
+    samples = lv.load_samples(path)
     found = {name: samples.arrays[name].clone().contiguous() for name in samples.arrays}
     if samples.moments is not None:
         found |= {"mean": samples.moments.mean.contiguous(), "covariance": samples.moments.covariance.contiguous()}
@@ -375,7 +375,7 @@ def _run_compiled(kills: int, folder: Path, seed: int) -> Section:
             section.fail("an uninterrupted run failed", (Path(tempfile.gettempdir()) / "interpreter.txt").read_text()[-500:])
             return section
     right = _in_a_child(_saved(read_run, folder / "whole"))
-    if _in_a_child(lambda: lv.open(folder / "whole").compiled) is not True:
+    if _in_a_child(lambda: lv.load_samples(folder / "whole").compiled) is not True:
         section.fail("no test", "the run was not compiled")
     number = 0
     while section.counts["kills"] < kills:

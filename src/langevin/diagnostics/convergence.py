@@ -12,7 +12,8 @@ from torch import Tensor
 
 from langevin.checks import check_integer, needs
 from langevin.diagnostics.arrays import check_draws, evenly_spaced, is_samples
-from langevin.store import Samples, _arviz
+from langevin.store import Samples
+from langevin.store.zarr import _arviz
 
 __all__ = [
     "MAX_RHAT",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torch import Tensor
+from typing_extensions import override
 
 from langevin.checks import check_field
 from langevin.drifts.base import Drift, Memory
@@ -41,28 +42,34 @@ class Adadelta(Drift):
         check_field(self, "Adadelta", "eps_root", "> 0", lambda v: v > 0)
 
     @property
-    def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in drifts/base.py
+    @override
+    def memory(self) -> tuple[str, ...]:
         return ("bias", "square_average", "bias_square")
 
-    def bias(self, memory: Memory) -> Tensor:  # noqa: D102
+    @override
+    def bias(self, memory: Memory) -> Tensor:
         return self.bias_factor * memory[0]
 
-    def update(self, memory: Memory, gradient: Tensor) -> Memory:  # noqa: D102
+    @override
+    def update(self, memory: Memory, gradient: Tensor) -> Memory:
         _, square_average, bias_square = memory
         square_average = self.beta * square_average + (1 - self.beta) * (gradient * gradient)
         widened = bias_square + self.eps_root
         bias = widened * widened**-0.5 * (square_average + self.eps_root) ** -0.5 * gradient
         return bias, square_average, self.beta * bias_square + (1 - self.beta) * (bias * bias)
 
-    def sde(self) -> tuple[str, ...]:  # noqa: D102
+    @override
+    def sde(self) -> tuple[str, ...]:
         return (
             f" + {self.bias_factor:g} A",
             f"A = sqrt((D + {self.eps_root:g}) / (V + {self.eps_root:g})) grad U of the step before",
             f"dV = ((1 - {self.beta:g}) / eps) ((grad U)^2 - V) dt,  dD = ((1 - {self.beta:g}) / eps) (A^2 - D) dt",
         )
 
-    def settings(self) -> str:  # noqa: D102
+    @override
+    def settings(self) -> str:
         return f"bias_factor {self.bias_factor:g}, beta {self.beta:g}, eps_root {self.eps_root:g}"
 
-    def cooling(self) -> float | None:  # noqa: D102
+    @override
+    def cooling(self) -> float | None:
         return 1.0 if self.bias_factor == 0 else None

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from langevin.checks import check_field, check_number, needs
 from langevin.drifts.base import Memory, ScaledAverage
@@ -66,24 +67,29 @@ class Adam(_AdamLike):
             raise needs("Adam", "betas", "beta_1**2 < beta_2 (Theorem 3.2)", self.betas)
 
     @property
-    def scale_memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in drifts/base.py
+    @override
+    def scale_memory(self) -> tuple[str, ...]:
         return ("square_average",)
 
-    def scale_update(self, memory: Memory, gradient: Tensor, started: float = 1.0) -> Memory:  # noqa: D102
+    @override
+    def scale_update(self, memory: Memory, gradient: Tensor, started: float = 1.0) -> Memory:
         (square_average,) = memory
         beta = self.betas[1] * started
         return (beta * square_average + (1 - beta) * (gradient * gradient),)
 
-    def scale(self, memory: Memory, vector: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def scale(self, memory: Memory, vector: Tensor) -> Tensor:
         (square_average,) = memory
         return vector * (square_average + self.eps_root) ** -0.5
 
-    def root(self, memory: Memory, vector: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def root(self, memory: Memory, vector: Tensor) -> Tensor:
         (square_average,) = memory
         scale = (square_average + self.eps_root) ** -0.5
         return vector * (scale * scale**-0.5)
 
-    def sde(self) -> tuple[str, ...]:  # noqa: D102
+    @override
+    def sde(self) -> tuple[str, ...]:
         beta_1, beta_2 = self.betas
         return (
             f" + {self.bias_factor:g} m / sqrt(V + {self.eps_root:g})",
@@ -91,7 +97,8 @@ class Adam(_AdamLike):
             f"dV = ((1 - {beta_2:g}) / eps) ((grad U)^2 - V) dt",
         )
 
-    def settings(self) -> str:  # noqa: D102
+    @override
+    def settings(self) -> str:
         return f"bias_factor {self.bias_factor:g}, betas {self.betas}, eps_root {self.eps_root:g}"
 
 
@@ -110,21 +117,26 @@ class AdamFull(Adam):
     """
 
     @property
-    def is_elementwise(self) -> bool:  # noqa: D102 - the contract is in drifts/base.py
+    @override
+    def is_elementwise(self) -> bool:
         return False
 
-    def start(self, position: Tensor) -> Memory:  # noqa: D102
+    @override
+    def start(self, position: Tensor) -> Memory:
         return torch.zeros_like(position), position.new_zeros((*position.shape, position.shape[-1]))
 
-    def scale_update(self, memory: Memory, gradient: Tensor, started: float = 1.0) -> Memory:  # noqa: D102
+    @override
+    def scale_update(self, memory: Memory, gradient: Tensor, started: float = 1.0) -> Memory:
         (square_average,) = memory
         beta = self.betas[1] * started
         return (beta * square_average + (1 - beta) * (gradient[..., :, None] * gradient[..., None, :]),)
 
-    def scale(self, memory: Memory, vector: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def scale(self, memory: Memory, vector: Tensor) -> Tensor:
         return self._power(memory, vector, -0.5)
 
-    def root(self, memory: Memory, vector: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def root(self, memory: Memory, vector: Tensor) -> Tensor:
         return self._power(memory, vector, -0.25)
 
     def _power(self, memory: Memory, vector: Tensor, power: float) -> Tensor:
@@ -137,7 +149,8 @@ class AdamFull(Adam):
         turned = (vectors.mT @ vector[..., None])[..., 0]
         return (vectors @ (values * turned)[..., None])[..., 0]
 
-    def sde(self) -> tuple[str, ...]:  # noqa: D102
+    @override
+    def sde(self) -> tuple[str, ...]:
         beta_1, beta_2 = self.betas
         return (
             f" + {self.bias_factor:g} (V + {self.eps_root:g} I)^(-1/2) m",
@@ -172,27 +185,33 @@ class AdaMax(_AdamLike):
             raise needs("AdaMax", "betas", "beta_1 < beta_2", self.betas)
 
     @property
-    def scale_memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in drifts/base.py
+    @override
+    def scale_memory(self) -> tuple[str, ...]:
         return ("largest",)
 
-    def scale_update(self, memory: Memory, gradient: Tensor, started: float = 1.0) -> Memory:  # noqa: D102
+    @override
+    def scale_update(self, memory: Memory, gradient: Tensor, started: float = 1.0) -> Memory:
         (largest,) = memory
         return ((self.betas[1] * largest).maximum(gradient.abs()),)
 
-    def scale(self, memory: Memory, vector: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def scale(self, memory: Memory, vector: Tensor) -> Tensor:
         (largest,) = memory
         return vector / (largest + self.eps)
 
-    def root(self, memory: Memory, vector: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def root(self, memory: Memory, vector: Tensor) -> Tensor:
         (largest,) = memory
         return vector * (largest + self.eps) ** -0.5
 
-    def sde(self) -> tuple[str, ...]:  # noqa: D102
+    @override
+    def sde(self) -> tuple[str, ...]:
         return (
             f" + {self.bias_factor:g} m / (u + {self.eps:g})",
             f"dm = ((1 - {self.betas[0]:g}) / eps) (grad U - m) dt",
             f"u = the largest |grad U|, forgotten at the rate (1 - {self.betas[1]:g}) / eps",
         )
 
-    def settings(self) -> str:  # noqa: D102
+    @override
+    def settings(self) -> str:
         return f"bias_factor {self.bias_factor:g}, betas {self.betas}, eps {self.eps:g}"

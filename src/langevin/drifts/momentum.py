@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torch import Tensor
+from typing_extensions import override
 
 from langevin.checks import check_field
 from langevin.drifts.base import Memory, ScaledAverage
@@ -33,17 +34,22 @@ class Momentum(ScaledAverage):
         check_field(self, "Momentum", "beta", "0 <= beta < 1", lambda v: 0 <= v < 1)
 
     @property
-    def smoothing(self) -> float:  # noqa: D102 - the contract is in drifts/base.py
+    @override
+    def smoothing(self) -> float:
         return self.beta
 
-    def scale(self, memory: Memory, vector: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def scale(self, memory: Memory, vector: Tensor) -> Tensor:
         return vector
 
-    def root(self, memory: Memory, vector: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def root(self, memory: Memory, vector: Tensor) -> Tensor:
         return vector
 
-    def sde(self) -> tuple[str, ...]:  # noqa: D102
+    @override
+    def sde(self) -> tuple[str, ...]:
         return f" + {self.bias_factor:g} m", f"dm = ((1 - {self.beta:g}) / eps) (grad U - m) dt"
 
-    def settings(self) -> str:  # noqa: D102
+    @override
+    def settings(self) -> str:
         return f"bias_factor {self.bias_factor:g}, beta {self.beta:g}"

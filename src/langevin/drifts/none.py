@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torch import Tensor
+from typing_extensions import override
 
 from langevin.drifts.base import Drift, Memory
 
@@ -16,20 +17,26 @@ class NoDrift(Drift):
     """The drift of SGLD: nothing is added to the gradient and nothing is remembered."""
 
     @property
-    def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in drifts/base.py
+    @override
+    def memory(self) -> tuple[str, ...]:
         return ()
 
-    def bias(self, memory: Memory) -> None:  # noqa: D102
+    @override
+    def bias(self, memory: Memory) -> None:
         return None
 
-    def update(self, memory: Memory, gradient: Tensor) -> Memory:  # noqa: D102
+    @override
+    def update(self, memory: Memory, gradient: Tensor) -> Memory:
         return ()
 
-    def sde(self) -> tuple[str, ...]:  # noqa: D102
+    @override
+    def sde(self) -> tuple[str, ...]:
         return ("",)
 
-    def settings(self) -> str:  # noqa: D102
+    @override
+    def settings(self) -> str:
         return ""
 
-    def cooling(self) -> float:  # noqa: D102
+    @override
+    def cooling(self) -> float:
         return 1.0

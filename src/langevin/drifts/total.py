@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torch import Tensor
+from typing_extensions import override
 
 from langevin.checks import needs
 from langevin.drifts.base import Drift, Memory
@@ -29,14 +30,17 @@ class Total(Drift):
             raise needs("Total", "drifts", "a non-empty tuple of drifts", self.drifts, TypeError)
 
     @property
-    def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in drifts/base.py
+    @override
+    def memory(self) -> tuple[str, ...]:
         return tuple(f"{name}_{k}" for k, drift in enumerate(self.drifts) for name in drift.memory)
 
     @property
-    def is_elementwise(self) -> bool:  # noqa: D102
+    @override
+    def is_elementwise(self) -> bool:
         return all(drift.is_elementwise for drift in self.drifts)
 
-    def start(self, position: Tensor) -> Memory:  # noqa: D102
+    @override
+    def start(self, position: Tensor) -> Memory:
         return tuple(tensor for drift in self.drifts for tensor in drift.start(position))
 
     def _parts(self, memory: Memory) -> list[tuple[Drift, Memory]]:
@@ -46,24 +50,29 @@ class Total(Drift):
             start += len(drift.memory)
         return parts
 
-    def bias(self, memory: Memory) -> Tensor | None:  # noqa: D102
+    @override
+    def bias(self, memory: Memory) -> Tensor | None:
         total = None
         for drift, part in self._parts(memory):
             bias = drift.bias(part)
             total = bias if total is None else total if bias is None else total + bias
         return total
 
-    def update(self, memory: Memory, gradient: Tensor) -> Memory:  # noqa: D102
+    @override
+    def update(self, memory: Memory, gradient: Tensor) -> Memory:
         return tuple(tensor for drift, part in self._parts(memory) for tensor in drift.update(part, gradient))
 
-    def sde(self) -> tuple[str, ...]:  # noqa: D102
+    @override
+    def sde(self) -> tuple[str, ...]:
         texts = [drift.sde() for drift in self.drifts]
         return "".join(text[0] for text in texts), *(line for text in texts for line in text[1:])
 
-    def settings(self) -> str:  # noqa: D102
+    @override
+    def settings(self) -> str:
         return " + ".join(f"({drift.settings()})" for drift in self.drifts)
 
-    def cooling(self) -> float | None:  # noqa: D102
+    @override
+    def cooling(self) -> float | None:
         total = 1.0
         for drift in self.drifts:
             cooling = drift.cooling()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torch import Tensor
+from typing_extensions import override
 
 from langevin.checks import check_field
 from langevin.drifts import Memory
@@ -32,26 +33,29 @@ class Hamiltonian(Kernel):
         check_field(self, self.name, "beta", "0 <= beta < 1", lambda v: 0 <= v < 1)
 
     @property
-    def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in kernels/base.py
+    @override
+    def memory(self) -> tuple[str, ...]:
         return ("velocity",)
 
-    def update(  # noqa: D102
-        self, position: Tensor, gradient: Tensor, noise: Tensor, memory: Memory, clock: Clock
-    ) -> tuple[Tensor, Memory]:
+    @override
+    def update(self, position: Tensor, gradient: Tensor, noise: Tensor, memory: Memory, clock: Clock) -> tuple[Tensor, Memory]:
         (velocity,) = memory
         kick = self.noise_scale(clock.step_size) * noise
         velocity = self.beta * velocity - clock.step_size * gradient + kick
         return position + velocity, (velocity,)
 
-    def noise_scale(self, step_size: float) -> float:  # noqa: D102
+    @override
+    def noise_scale(self, step_size: float) -> float:
         return (2 * self.temperature * step_size * (1 - self.beta)) ** 0.5
 
     @property
-    def effective_temperature(self) -> float:  # noqa: D102
+    @override
+    def effective_temperature(self) -> float:
         return self.temperature
 
     @property
-    def description(self) -> str:  # noqa: D102
+    @override
+    def description(self) -> str:
         return "\n".join(
             [
                 f"{self.name}: d theta = v dt,  dv = -(grad U + C v) dt + sqrt(2 C * {self.temperature:g}) dW",

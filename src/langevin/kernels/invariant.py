@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from langevin.checks import check_integer, needs
 from langevin.drifts import Memory, Momentum, ScaledAverage
@@ -59,35 +60,40 @@ class Invariant(Kernel):
             check_integer(self.name, "adapt_steps", self.adapt_steps, 1)
 
     @property
-    def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in kernels/base.py
+    @override
+    def memory(self) -> tuple[str, ...]:
         return ("velocity", "last_noise", *self.drift.scale_memory)
 
     @property
-    def num_noises(self) -> int:  # noqa: D102
+    @override
+    def num_noises(self) -> int:
         return 2
 
     @property
-    def is_elementwise(self) -> bool:  # noqa: D102
+    @override
+    def is_elementwise(self) -> bool:
         return self.drift.is_elementwise
 
-    def start(self, position: Tensor) -> Memory:  # noqa: D102
+    @override
+    def start(self, position: Tensor) -> Memory:
         return torch.zeros_like(position), torch.zeros_like(position), *self.drift.start(position)[1:]
 
-    def clock(self, step: int) -> Clock:  # noqa: D102
+    @override
+    def clock(self, step: int) -> Clock:
         is_warming = explores(self.step_size, step)  # type: ignore[arg-type] # a schedule since __post_init__
         adapting = float(self.adapt_steps is None or step < self.adapt_steps or is_warming)
         return super().clock(step)._replace(annealing=self._value("annealing", step), adapting=adapting)
 
-    def for_run(self, warmup: int) -> Kernel:  # noqa: D102
+    @override
+    def for_run(self, warmup: int) -> Kernel:
         if not self.drift.scale_memory or self.adapt_steps is not None:
             return self
         if warmup < 1:
             raise needs(self.name, "warmup", "first steps in which the scale is learnt, when invariant", warmup)
         return dataclasses.replace(self, adapt_steps=warmup)
 
-    def update(  # noqa: D102
-        self, position: Tensor, gradient: Tensor, noise: Tensor, memory: Memory, clock: Clock
-    ) -> tuple[Tensor, Memory]:
+    @override
+    def update(self, position: Tensor, gradient: Tensor, noise: Tensor, memory: Memory, clock: Clock) -> tuple[Tensor, Memory]:
         velocity, last, *scale = memory
         eta, xi = noise
         eps, tau, beta = clock.step_size, self.temperature, self.drift.smoothing
@@ -109,11 +115,13 @@ class Invariant(Kernel):
         return (step_size * self.temperature * (1 + inertia)) ** 0.5
 
     @property
-    def effective_temperature(self) -> float:  # noqa: D102
+    @override
+    def effective_temperature(self) -> float:
         return self.temperature
 
     @property
-    def description(self) -> str:  # noqa: D102
+    @override
+    def description(self) -> str:
         bias, tau, beta = self.drift.sde()[0], self.temperature, self.drift.smoothing
         annealed = f", the bias factor times {self.annealing}" if self.annealing != constant(1.0) else ""
         return "\n".join(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from langevin.checks import needs
 from langevin.drifts import Drift, Memory, NoDrift
@@ -41,26 +42,29 @@ class Langevin(Kernel):
         self._value("annealing", 0)
 
     @property
-    def memory(self) -> tuple[str, ...]:  # noqa: D102 - the contract is in kernels/base.py
+    @override
+    def memory(self) -> tuple[str, ...]:
         return self.drift.memory + self.preconditioner.memory
 
     @property
-    def is_elementwise(self) -> bool:  # noqa: D102
+    @override
+    def is_elementwise(self) -> bool:
         return (
             self.drift.is_elementwise
             and not isinstance(self.preconditioner, Fisher)
             and getattr(self.preconditioner, "curvature", None) is None
         )
 
-    def clock(self, step: int) -> Clock:  # noqa: D102
+    @override
+    def clock(self, step: int) -> Clock:
         return super().clock(step)._replace(annealing=self._value("annealing", step))
 
-    def start(self, position: Tensor) -> Memory:  # noqa: D102
+    @override
+    def start(self, position: Tensor) -> Memory:
         return self.drift.start(position) + tuple(torch.zeros_like(position) for _ in self.preconditioner.memory)
 
-    def update(  # noqa: D102
-        self, position: Tensor, gradient: Tensor, noise: Tensor, memory: Memory, clock: Clock
-    ) -> tuple[Tensor, Memory]:
+    @override
+    def update(self, position: Tensor, gradient: Tensor, noise: Tensor, memory: Memory, clock: Clock) -> tuple[Tensor, Memory]:
         split = len(self.drift.memory)
         averages, metric_memory = memory[:split], memory[split:]
         bias = self.drift.bias(averages)  # m_t and V_t: gradients before step t
@@ -78,7 +82,8 @@ class Langevin(Kernel):
         return moved, self.drift.update(averages, gradient) + metric_memory
 
     @property
-    def effective_temperature(self) -> float | None:  # noqa: D102
+    @override
+    def effective_temperature(self) -> float | None:
         cooling = self.drift.cooling()
         return None if cooling is None or (cooling != 1 and self.is_annealed) else self.temperature / cooling
 
@@ -88,7 +93,8 @@ class Langevin(Kernel):
         return self.annealing != constant(1.0)
 
     @property
-    def description(self) -> str:  # noqa: D102
+    @override
+    def description(self) -> str:
         bias, *memory_equations = self.drift.sde()
         symbol, metric_sentence = self.preconditioner.describe()
         left, root = (f"{symbol} ", f"{symbol}^(1/2) ") if symbol else ("", "")

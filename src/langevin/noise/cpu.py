@@ -16,9 +16,9 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from langevin import elementary
-from langevin.code_cache import cached_njit
-from langevin.elementary import bitcast, fma, inlined, polynomial, square_root
+from langevin.cpu import elementary
+from langevin.cpu.code_cache import cached_njit
+from langevin.cpu.elementary import bitcast, fma, inlined, polynomial, square_root
 
 __all__ = ["draw_batches", "draw_rows", "draw_short_rows", "fill_normal", "make_scratch", "philox"]
 

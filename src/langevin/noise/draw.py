@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from langevin.cpu.threads import run_in_threads
 from langevin.noise.address import Address, check_batch, check_normal, check_permutation, lanes_of, result_shape
 from langevin.noise.reference import batch_indices_reference, normal_reference
-from langevin.threads import run_in_threads
 
 try:
     from langevin.noise import cpu

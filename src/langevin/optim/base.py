@@ -44,8 +44,8 @@ class Common(TypedDict, total=False):
 class LangevinOptimizer(torch.optim.Optimizer):
     """A sampler of ``exp(-U / temperature)`` with ``U = num_data * loss - log prior``, for any training loop.
 
-    The loss is the mean over the batch, as for SGD; nothing else is to be scaled by the user. A subclass names its recipe
-    and its settings; the formula is the recipe's own.
+    The loss is the mean over the batch, as for SGD; nothing else is to be scaled by the user. A subclass names its sampler's builder
+    and its settings; the formula is the sampler's own.
 
     Every normal is a function of (seed, chain, step, address of the element), so runs repeat bit for bit, and two optimizers with
     the same seed and chain draw the same noise wherever their addresses overlap. Give
@@ -63,7 +63,7 @@ class LangevinOptimizer(torch.optim.Optimizer):
         params: parameters, or groups of them; any setting may be given per group.
         lr: learning rate as in SGD; the paper's epsilon is lr / num_data. At 0 no time passes: nothing moves, nothing is counted,
             averages stand still.
-        settings: the recipe's own.
+        settings: the sampler's own.
         num_data: N, the size of the training set (of a language model: the number of tokens that the loss averages over).
         temperature: tau; 0 makes the sampler an optimizer.
         prior: one of `langevin.priors`, or any object with their two methods; None is flat. It may be changed in mid-run:
@@ -76,9 +76,9 @@ class LangevinOptimizer(torch.optim.Optimizer):
         unknown: refused, with a word on what to write instead.
     """
 
-    recipe: ClassVar[Callable[..., Kernel]]
+    builder: ClassVar[Callable[..., Kernel]]
     settings: ClassVar[tuple[str, ...]] = ()
-    """The recipe's settings that live in the parameter groups under the same name."""
+    """The sampler's settings that live in the parameter groups under the same name."""
 
     _checked_settings: dict[int, list[Any]]  # of each group, as the objects that were checked last
     _is_announced = False  # whether others were looked for that draw the same noise; not pickled, so that a copy asks again
@@ -185,9 +185,9 @@ class LangevinOptimizer(torch.optim.Optimizer):
         # JSON and some trainers turn the pair of betas into a list.
         values = [tuple(group[name]) if isinstance(group[name], list) else group[name] for name in self.settings]
         try:
-            return _build(type(self).recipe, self.settings, group["temperature"], *values)
-        except TypeError:  # a value without a hash, which no recipe takes: let it say so
-            return _build.__wrapped__(type(self).recipe, self.settings, group["temperature"], *values)
+            return _build(type(self).builder, self.settings, group["temperature"], *values)
+        except TypeError:  # a value without a hash, which no sampler takes: let it say so
+            return _build.__wrapped__(type(self).builder, self.settings, group["temperature"], *values)
 
     @property
     def next_address(self) -> int:
@@ -391,5 +391,5 @@ class LangevinOptimizer(torch.optim.Optimizer):
 
 
 @functools.lru_cache(maxsize=1024, typed=True)  # typed: True is not 1.0
-def _build(recipe: Callable[..., Kernel], names: tuple[str, ...], temperature: float, *values: Any) -> Kernel:
-    return recipe(1.0, temperature=temperature, **dict(zip(names, values, strict=True)))
+def _build(builder: Callable[..., Kernel], names: tuple[str, ...], temperature: float, *values: Any) -> Kernel:
+    return builder(1.0, temperature=temperature, **dict(zip(names, values, strict=True)))

@@ -1,4 +1,4 @@
-"""The optimizers by name: constructor and docstring; the formula is the recipe's in `langevin.samplers`."""
+"""The optimizers by name: constructor and docstring; the formula is the sampler's in `langevin.samplers`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SGLD(LangevinOptimizer):
         >>> opt.step()
     """
 
-    recipe = staticmethod(sgld)
+    builder = staticmethod(sgld)
 
     def __init__(self, params: Iterable[Any], lr: float, **common: Unpack[Common]) -> None:
         """See the class."""
@@ -56,7 +56,7 @@ class PSGLD(LangevinOptimizer):
         >>> opt = lv.optim.PSGLD(torch.nn.Linear(2, 1).parameters(), lr=1e-3, num_data=100)
     """
 
-    recipe = staticmethod(psgld)
+    builder = staticmethod(psgld)
     settings = ("beta", "eps", "num_data")
 
     def __init__(
@@ -82,7 +82,7 @@ class SGHMC(LangevinOptimizer):
         >>> opt = lv.optim.SGHMC(torch.nn.Linear(2, 1).parameters(), lr=0.1, num_data=100, beta=0.9)
     """
 
-    recipe = staticmethod(sghmc)
+    builder = staticmethod(sghmc)
     settings = ("beta",)
 
     def __init__(self, params: Iterable[Any], lr: float, *, beta: float = 0.9, **common: Unpack[Common]) -> None:
@@ -108,7 +108,7 @@ class MSGLD(LangevinOptimizer):
         >>> opt = lv.optim.MSGLD(torch.nn.Linear(2, 1).parameters(), lr=0.1, num_data=100, bias_factor=1.0)
     """
 
-    recipe = staticmethod(msgld)
+    builder = staticmethod(msgld)
     settings = ("bias_factor", "beta", "invariant")
 
     def __init__(
@@ -146,7 +146,7 @@ class ASGLD(LangevinOptimizer):
         >>> opt = lv.optim.ASGLD(torch.nn.Linear(2, 1).parameters(), lr=0.1, num_data=100, bias_factor=10.0)
     """
 
-    recipe = staticmethod(asgld)
+    builder = staticmethod(asgld)
     settings = ("bias_factor", "betas", "eps_root", "invariant", "adapt_steps")
 
     def __init__(
@@ -187,7 +187,7 @@ class AdaMaxSGLD(LangevinOptimizer):
         >>> opt = lv.optim.AdaMaxSGLD(torch.nn.Linear(2, 1).parameters(), lr=0.1, num_data=100, bias_factor=10.0)
     """
 
-    recipe = staticmethod(adamax_sgld)
+    builder = staticmethod(adamax_sgld)
     settings = ("bias_factor", "betas", "eps", "invariant", "adapt_steps")
 
     def __init__(
@@ -226,7 +226,7 @@ class AdadeltaSGLD(LangevinOptimizer):
         >>> opt = lv.optim.AdadeltaSGLD(torch.nn.Linear(2, 1).parameters(), lr=0.1, num_data=100, bias_factor=10.0)
     """
 
-    recipe = staticmethod(adadelta_sgld)
+    builder = staticmethod(adadelta_sgld)
     settings = ("bias_factor", "beta", "eps_root")
 
     def __init__(

@@ -16,7 +16,7 @@ from langevin.noise import UPDATE_NOISES, normal, stream
 from langevin.optim.state import wide_dtype
 
 try:
-    from langevin import fused as engine
+    from langevin.engines import fused as engine
 except ImportError:  # no numba: the torch engine serves the CPU too
     engine = None  # type: ignore[assignment]
 

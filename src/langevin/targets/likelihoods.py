@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from langevin.checks import check_field, needs
 from langevin.targets.priors import SCALE, is_scale
@@ -46,21 +47,24 @@ class Likelihood(Protocol):
 
 
 @dataclass(frozen=True)
-class Categorical:
+class Categorical(Likelihood):
     """``softmax(output)[y]``: outputs are logits (n, classes), targets class labels (n,)."""
 
-    def log_likelihood(self, output: Tensor, y: Tensor) -> Tensor:  # noqa: D102 - the contract is in Likelihood
+    @override
+    def log_likelihood(self, output: Tensor, y: Tensor) -> Tensor:
         self._check_shapes(output, y)
         # Not cross_entropy: it counts a label of -100 as no datum at all, without a word.
         return output.log_softmax(-1).gather(-1, y[:, None])[:, 0]
 
-    def check(self, output: Tensor, y: Tensor) -> None:  # noqa: D102
+    @override
+    def check(self, output: Tensor, y: Tensor) -> None:
         self._check_shapes(output, y)
         low, high = int(y.min()), int(y.max())
         if low < 0 or high >= output.shape[-1]:
             raise needs("categorical", "y", f"labels in [0, {output.shape[-1]}), one per output of the model", [low, high])
 
-    def predictive(self, output: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def predictive(self, output: Tensor) -> Tensor:
         _check_logits(output)
         return output.softmax(-1)
 
@@ -84,7 +88,7 @@ class GaussianPrediction(NamedTuple):
 
 
 @dataclass(frozen=True)
-class GaussianLikelihood:
+class GaussianLikelihood(Likelihood):
     """``y = output + N(0, std**2)``, independent for every element; outputs and targets are (n,) or (n, k)."""
 
     std: float
@@ -92,18 +96,21 @@ class GaussianLikelihood:
     def __post_init__(self) -> None:
         check_field(self, "likelihoods.gaussian", "std", SCALE, is_scale)
 
-    def log_likelihood(self, output: Tensor, y: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def log_likelihood(self, output: Tensor, y: Tensor) -> Tensor:
         self._check_shapes(output, y)
         residual = (y - output).reshape(len(output), -1) * (1 / self.std)
         constant = math.log(self.std) + 0.5 * math.log(2 * math.pi)
         return -(0.5 * residual * residual + constant).sum(-1)
 
-    def check(self, output: Tensor, y: Tensor) -> None:  # noqa: D102
+    @override
+    def check(self, output: Tensor, y: Tensor) -> None:
         self._check_shapes(output, y)
         if not torch.isfinite(y).all():
             raise needs("gaussian", "y", "finite targets", y[~torch.isfinite(y)][0].item())
 
-    def predictive(self, output: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def predictive(self, output: Tensor) -> Tensor:
         return output
 
     def combine(self, mean: Tensor, variance: Tensor) -> GaussianPrediction:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from langevin.checks import check_columns, check_dense, check_integer, check_position, needs
 from langevin.noise import Purpose, philox, stream
 from langevin.noise.address import check_seed
-from langevin.ravel import Ravel
+from langevin.space import Ravel
 from langevin.targets.automatic import likelihood as likelihood_target
 from langevin.targets.base import Batch, Evaluation
 from langevin.targets.likelihoods import Likelihood, as_likelihood

@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from langevin import plain
 from langevin.checks import check_field, needs
@@ -38,18 +39,20 @@ def is_scale(std: float) -> bool:
 
 
 @dataclass(frozen=True)
-class Flat:
+class Flat(Prior):
     """No prior: energy 0."""
 
-    def energy(self, position: Tensor) -> Tensor:  # noqa: D102 - the contract is in Prior
+    @override
+    def energy(self, position: Tensor) -> Tensor:
         return position.new_zeros(position.shape[:-1])
 
-    def gradient(self, position: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def gradient(self, position: Tensor) -> Tensor:
         return 0 * position
 
 
 @dataclass(frozen=True)
-class GaussianPrior:
+class GaussianPrior(Prior):
     """``N(0, std**2)`` for every element."""
 
     std: float
@@ -57,16 +60,18 @@ class GaussianPrior:
     def __post_init__(self) -> None:
         check_field(self, "priors.gaussian", "std", SCALE, is_scale)
 
-    def energy(self, position: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def energy(self, position: Tensor) -> Tensor:
         constant = math.log(self.std) + 0.5 * math.log(2 * math.pi)
         return ((position * position) * (0.5 / self.std**2) + constant).sum(-1)
 
-    def gradient(self, position: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def gradient(self, position: Tensor) -> Tensor:
         return position * (1 / self.std**2)
 
 
 @dataclass(frozen=True)
-class SpikeSlab:
+class SpikeSlab(Prior):
     """``slab_weight N(0, slab_std**2) + (1 - slab_weight) N(0, spike_std**2)`` for every element (equation 4)."""
 
     slab_weight: float
@@ -94,7 +99,8 @@ class SpikeSlab:
         """
         return math.sqrt(2 * max(self.log_odds, 0.0) / self.precision_gap)
 
-    def energy(self, position: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def energy(self, position: Tensor) -> Tensor:
         def log_normal(std: float) -> Tensor:
             return position * position * (-0.5 / std**2) - (math.log(std) + 0.5 * math.log(2 * math.pi))
 
@@ -102,7 +108,8 @@ class SpikeSlab:
         spike = math.log1p(-self.slab_weight) + log_normal(self.spike_std)
         return -torch.logaddexp(slab, spike).sum(-1)
 
-    def gradient(self, position: Tensor) -> Tensor:  # noqa: D102
+    @override
+    def gradient(self, position: Tensor) -> Tensor:
         # The share of the spike among the two densities at theta pulls with the spike's precision, the rest with the slab's.
         # Written with exp, not sigmoid, so that the fused engine can trace it; exp may overflow to infinity, 1 / infinity is 0.
         exponent = (0.5 * self.precision_gap) * (position * position) - self.log_odds

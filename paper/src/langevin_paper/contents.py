@@ -1,0 +1,155 @@
+"""What the report shows: tables, listings, pictures, and their numbers in words."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import Any
+
+from langevin_paper.compare import Summary
+from langevin_paper.figures import View
+from langevin_paper.record import Problem, Record
+from langevin_paper.spec import Column, Experiment, Listing, Method, Published, Scale, Table
+
+__all__ = ["Entry", "ListingView", "Page", "Picture", "Row", "Section", "TableView", "Timing", "number"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One quantity of one method."""
+
+    ours: Summary | None
+    published: Published | None
+    differs: bool | None  # beyond chance; None for no test
+    is_best: bool
+    column: Column
+
+    @property
+    def text(self) -> str:
+        """Ours, with its standard error."""
+        return "–" if self.ours is None else _written(self.ours, self.column)
+
+    @property
+    def published_text(self) -> str:
+        """The paper's, with its standard error."""
+        return "" if self.published is None else _written(self.published, self.column)
+
+    @property
+    def mark(self) -> str:
+        """Sign of the comparison."""
+        return {None: "", True: "≠", False: "≈"}[self.differs]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method in a table."""
+
+    method: Method
+    n: int
+    entries: tuple[Entry, ...]
+    temperature: str  # of its law for small steps, in words
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the paper has no such row."""
+        return "*" in self.method.ours
+
+
+@dataclass(frozen=True)
+class TableView:
+    """A table with its rows."""
+
+    table: Table
+    rows: tuple[Row, ...]
+
+    @property
+    def has_published(self) -> bool:
+        """Whether any row has a published number."""
+        return any(entry.published for row in self.rows for entry in row.entries)
+
+
+@dataclass(frozen=True)
+class ListingView:
+    """A listing with its rows: (method, label, ours by seed, published by run)."""
+
+    listing: Listing
+    rows: tuple[tuple[Method, str, tuple[str, ...], tuple[str, ...]], ...]
+    width: int
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """Headings of the runs."""
+        return self.listing.heads or tuple(f"run {k + 1}" for k in range(self.width))
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What a method cost, cell by cell."""
+
+    method: Method
+    seeds: str
+    seconds: float
+    cpu_seconds: float
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure of the page."""
+
+    name: str
+    caption: str
+    data: bytes
+
+    @property
+    def uri(self) -> str:
+        """The picture as text."""
+        return "data:image/png;base64," + base64.b64encode(self.data).decode()
+
+
+@dataclass(frozen=True)
+class Section:
+    """An experiment on the page."""
+
+    experiment: Experiment
+    scale: Scale
+    tables: tuple[TableView, ...]
+    listings: tuple[ListingView, ...]
+    pictures: tuple[Picture, ...]
+    timings: tuple[Timing, ...]
+    failures: tuple[Record, ...]
+    notes: tuple[str, ...]
+    origins: tuple[str, ...]
+    amendments: tuple[str, ...]  # what was added to records after their runs
+    view: View
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of all its cells."""
+        return sum(timing.seconds for timing in self.timings)
+
+
+@dataclass(frozen=True)
+class Page:
+    """All that the page shows."""
+
+    sections: tuple[Section, ...]
+    problems: tuple[Problem, ...]  # records and pictures that were left out
+
+    @property
+    def cover(self) -> dict[str, View]:
+        """The experiments for the picture of the README: of one that is there at two scales the larger, which comes first."""
+        return {section.experiment.name: section.view for section in reversed(self.sections)}
+
+
+def number(value: Any, digits: int) -> str:
+    """Write a number; a text is left as it is, and nothing is a dash."""
+    if isinstance(value, str):
+        return value
+    return "–" if value is None else f"{value:,.{digits}f}".replace("-", "−")
+
+
+def _written(value: Summary | Published, column: Column) -> str:
+    if column.is_count:
+        return f"{round(value.mean * value.n)} of {value.n}"
+    has_error = value.error is not None and column.digits > 0
+    return number(value.mean, column.digits) + (f" ± {number(value.error, column.digits)}" if has_error else "")

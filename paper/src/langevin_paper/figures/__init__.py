@@ -1,0 +1,89 @@
+"""The paper's figures, from records: functions that draw into Matplotlib axes, and the list of them for each experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.figure import Figure
+
+from langevin.diagnostics.panels import INK
+from langevin_paper.figures.base import Drawn, View, panel_grid, png, put_legend, put_title
+from langevin_paper.figures.densities import draw_energy, draw_errors, gaussian_figure, mixture_figure
+from langevin_paper.figures.networks import cifar_figure, draw_accuracy, landsat_figure, mnist_figure
+from langevin_paper.figures.ravines import draw_path, ravine_figure, ravine_grid, regression_figure, search_figure
+from langevin_paper.spec import Method
+
+__all__ = ["FIGURES", "Drawn", "View", "overview", "png"]
+
+FIGURES: dict[str, Sequence[Drawn]] = {
+    "gaussian": (
+        Drawn(
+            "figure-1",
+            "Figure 1. Left: error of the covariance along iterations, one run as a line and the middle 80 percent of all runs as "
+            "a band; of the rows of ours the mean. Right: the first 1000 iterations over contours that hold 50, 90 and 99 percent.",
+            gaussian_figure,
+        ),
+    ),
+    "mixture": (
+        Drawn(
+            "figure-2",
+            "Figure 2. The true energy, and what the draws of one run say it is: −log of their histogram, smoothed by a fifth of a "
+            "unit; white where there was no draw. White lines are contours of the true energy.",
+            mixture_figure,
+        ),
+    ),
+    "ravine": (
+        Drawn("figure-3a", "Figure 3a. The regression, its global pattern, and 100 data.", regression_figure),
+        Drawn(
+            "figure-3b",
+            "Figure 3b. Sample paths on data set 0, thinned by 50, over the energy (dark is low). The circle is the first point of "
+            "the path, the star the truth.",
+            ravine_figure,
+        ),
+    ),
+    "ravine-search": (
+        Drawn(
+            "ravine-search",
+            "How often the truth was found: bars on fresh data sets, with binomial standard errors; rings on the data sets of the "
+            "search, where the best of many tries looks better than it is. Paler bars are rows of ours.",
+            search_figure,
+        ),
+    ),
+    "landsat": (
+        Drawn(
+            "figure-4",
+            "Figure 4. Training (left) and test error along the run: mean over seeds, with their range as a band.",
+            landsat_figure,
+        ),
+    ),
+    "mnist": (
+        Drawn(
+            "mnist", "Test error and sparsity ratio after every epoch: mean over seeds, with their range as a band.", mnist_figure
+        ),
+    ),
+    "cifar10": (Drawn("cifar10", "Test error after every epoch: mean over seeds, with their range as a band.", cifar_figure),),
+    "cifar100": (Drawn("cifar100", "Test error after every epoch: mean over seeds, with their range as a band.", cifar_figure),),
+}
+
+
+def overview(views: Mapping[str, View]) -> Figure | None:
+    """Draw one panel of each of the four experiments, for the README; None unless all are there."""
+    needed = {"gaussian": "curve", "mixture": "density", "ravine": "path", "landsat": "test_error"}
+    if not all(name in views and views[name].methods(array) for name, array in needed.items()):
+        return None
+    figure, panels = panel_grid(2, 2, 5.6, 3.9)
+    draw_errors(panels[0], views["gaussian"])
+    put_title(panels[0], "Gaussian: error of the covariance")
+    draw_accuracy(panels[1], views["landsat"], "test_error", "test error, percent")
+    put_legend(panels[1], loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    put_title(panels[1], "Landsat: test error")
+    mixed, ravined = views["mixture"], views["ravine"]
+    draw_energy(panels[2], mixed, _prefer(mixed.methods("density"), "msgld-invariant"))
+    panels[2].set_title("Five modes: " + panels[2].get_title(loc="left"), fontsize=10, color=INK, loc="left")
+    draw_path(panels[3], ravined, _prefer(ravined.methods("path"), "msgld"), ravine_grid())
+    panels[3].set_title("Ravine: " + panels[3].get_title(loc="left"), fontsize=10, color=INK, loc="left")
+    return figure
+
+
+def _prefer(methods: Sequence[Method], name: str) -> Method:
+    return next((method for method in methods if method.name == name), methods[0])

@@ -1,0 +1,31 @@
+"""The experiments by name."""
+
+from __future__ import annotations
+
+from langevin.checks import needs
+from langevin_paper.experiments.gaussian import GAUSSIAN
+from langevin_paper.experiments.landsat import LANDSAT
+from langevin_paper.experiments.mixture import MIXTURE
+from langevin_paper.experiments.networks import CIFAR10, CIFAR100, MNIST
+from langevin_paper.experiments.ravine import RAVINE
+from langevin_paper.experiments.ravine_search import RAVINE_SEARCH
+from langevin_paper.spec import Experiment
+
+__all__ = ["EXPERIMENTS", "find"]
+
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment for experiment in (GAUSSIAN, MIXTURE, RAVINE, RAVINE_SEARCH, LANDSAT, MNIST, CIFAR10, CIFAR100)
+}
+"""In the order of the paper; `langevin list` shows them."""
+
+
+def find(name: str) -> Experiment:
+    """Return the experiment of that name.
+
+    Example:
+        >>> find("landsat").section
+        'Section 5.1, table 2, figure 4'
+    """
+    if name not in EXPERIMENTS:
+        raise needs("find", "name", f"one of {', '.join(EXPERIMENTS)}", name)
+    return EXPERIMENTS[name]

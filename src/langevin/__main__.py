@@ -1,6 +1,0 @@
-"""`python -m langevin` is the command `langevin`."""
-
-from langevin.cli import main
-
-if __name__ == "__main__":
-    main()

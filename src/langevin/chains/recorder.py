@@ -1,0 +1,121 @@
+"""What has happened in a run so far: a value that every block of steps turns into the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from langevin.chains.health import find_bad, ran_off
+from langevin.chains.plan import Plan
+from langevin.engines.blocks import Block, Trace, evaluate_chains
+from langevin.gradients import GradientFn
+from langevin.kernels import Kernel, KernelState
+from langevin.moments import add_moments
+from langevin.store import Checkpoint, DiskStore, MemoryStore, Stop
+
+__all__ = ["Progress"]
+
+
+class Progress(NamedTuple):
+    """Where the chains are, which have stopped, and what was kept."""
+
+    state: KernelState
+    stopped: dict[int, Stop]  # by index of the chain
+    kept: int  # draws written
+    judged: int  # steps whose positions are known to be good or bad
+    moments: dict[str, Tensor]  # running moments, where they are kept
+
+    @classmethod
+    def of(cls, kernel: Kernel, checkpoint: Checkpoint) -> Progress:
+        """Read a checkpoint."""
+        tensors = checkpoint.tensors
+        memory = tuple(tensors[f"memory_{k}"] for k in range(len(kernel.memory)))
+        moments = {name: tensor for name, tensor in tensors.items() if name.startswith("moments_")}
+        stopped = {index: Stop(*stop) for index, stop in checkpoint.stopped.items()}
+        return cls(KernelState(tensors["position"], memory, checkpoint.step), stopped, checkpoint.kept, checkpoint.judged, moments)
+
+    def checkpoint(self, compiled: bool, seconds: float) -> Checkpoint:
+        """Return what is saved."""
+        memory = {f"memory_{k}": tensor for k, tensor in enumerate(self.state.memory)}
+        tensors = {"position": self.state.position, **memory, **self.moments}
+        return Checkpoint(tensors, self.state.step, self.kept, self.judged, self.stopped, compiled, seconds)
+
+    @property
+    def alive(self) -> list[int]:
+        """The chains that go on, by index."""
+        return [index for index in range(len(self.state.position)) if index not in self.stopped]
+
+    def after(self, plan: Plan, store: MemoryStore | DiskStore, trace: Trace, block: Block | None) -> Progress:
+        """Judge the chains after some steps, store the draws, and return the progress with them."""
+        if block is None or not (trace.done or trace.failed):
+            return self
+        steps = range(trace.before.step, trace.state.step)
+        energies, norms, positions = (tensor[: len(steps)] for tensor in (trace.energies, trace.gradient_norms, trace.positions))
+        bad = find_bad(steps.start, energies, norms, positions, trace.failed, self.alive)
+        stopped = {**self.stopped, **self._stops(plan, bad)}
+        places = plan.chosen(steps)
+        moments, judged = self.moments, max(self.judged, steps.stop - 1)
+        if moments:
+            since = torch.cat([trace.before.position[None], positions])[self.judged - steps.start + 1 : len(steps)]
+            moments = self._with_draws(plan, range(self.judged, judged), since, stopped)
+        elif places:
+            # A slice takes a view, where no exploration phase cuts the places up.
+            is_regular = len(places) == len(range(places[0], len(steps), plan.thin))
+            rows = slice(places[0], len(steps), plan.thin) if is_regular else places
+            values = {
+                "draws": plan.kept(positions[rows]),
+                "energy": energies[rows].T,
+                "gradient_norm": norms[rows].T,
+                "step_size": torch.tensor([block.clocks[place].step_size for place in places], dtype=torch.float64),
+            }
+            if stopped:
+                gone = ~self._count(range(steps.start, steps.stop), places, stopped).T
+                for name in ("draws", "energy", "gradient_norm"):
+                    values[name] = values[name].clone()
+                    values[name][gone] = torch.nan
+            store.write(self.kept, values)
+        return Progress(trace.state, stopped, self.kept + len(places), judged, moments)
+
+    def judge_last(self, plan: Plan, gradient_fn: GradientFn, *, trust_errors: bool) -> tuple[Progress, list[int]]:
+        """Evaluate the target where the chains are, which tells whether the last draws count; also return chains that ran off.
+
+        After an interrupt errors are not to be trusted: it may have left torch's own state half done.
+        """
+        state, alive = self.state, self.alive
+        if self.judged == state.step or not alive:
+            return self, []
+        (energy, gradient), failing = evaluate_chains(gradient_fn, state, alive)
+        if failing and not trust_errors:
+            return self, []
+        norm = torch.linalg.vector_norm(gradient, dim=-1)
+        failed = {chain: (state.step, text) for chain, text in failing.items()}
+        bad = find_bad(state.step, energy[None], norm[None], state.position[None][:0], failed, alive)
+        stopped = {**self.stopped, **self._stops(plan, bad)}
+        moments = self.moments
+        if moments:
+            moments = self._with_draws(plan, range(self.judged, state.step), state.position[None], stopped)
+        lost = [chain for chain in ran_off(state.position, energy).nonzero().flatten().tolist() if chain in alive]
+        return self._replace(stopped=stopped, judged=state.step, moments=moments), lost
+
+    def _stops(self, plan: Plan, bad: Mapping[int, tuple[int, str]]) -> dict[int, Stop]:
+        """Count the draws of chains that went bad; the last one that was written may be bad, too."""
+        here = self.state.step
+
+        def draws(step: int) -> int:
+            return self.kept + (len(plan.chosen(range(here, step))) if step >= here else -len(plan.chosen(range(step, here))))
+
+        return {index: Stop(step, draws(step), reason) for index, (step, reason) in bad.items()}
+
+    def _with_draws(self, plan: Plan, steps: range, positions: Tensor, stopped: Mapping[int, Stop]) -> dict[str, Tensor]:
+        """Return the moments with the positions of these steps, (steps, chains, dim), of chains that had not stopped then."""
+        places = plan.chosen(steps)
+        return add_moments(self.moments, positions[places], self._count(steps, places, stopped)) if places else self.moments
+
+    def _count(self, steps: range, places: list[int], stopped: Mapping[int, Stop]) -> Tensor:
+        """Say which positions count, (places, chains): those before their chain stopped."""
+        like = self.state.position
+        last = torch.tensor([stopped[k].steps if k in stopped else steps.stop for k in range(len(like))], device=like.device)
+        return torch.tensor([steps[place] for place in places], device=like.device)[:, None] < last

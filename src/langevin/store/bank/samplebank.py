@@ -1,0 +1,337 @@
+"""The bank: one writer, any number of readers and threads."""
+
+import json
+import operator
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from langevin.checks import check_function, check_integer, check_path, needs
+from langevin.store.bank.batches import average, check_loader, estimate_norms, norms_of
+from langevin.store.bank.contents import Contents, Draw, compare, describe, file_name, revision_of
+from langevin.store.bank.files import CorruptDrawError, read_draw, write_draw
+from langevin.store.bank.modules import check_module, fill, parameter_names, private_copy, state_of
+from langevin.store.journal import Journal, remove_temporaries
+
+__all__ = ["SampleBank"]
+
+OnError = Literal["raise", "skip"]
+
+
+class _DeletedDrawError(CorruptDrawError):
+    """The writer has deleted the draw since the bank was read: no damage."""
+
+
+class SampleBank:
+    """Posterior draws of one model in a folder: crash-safe, checked on reading, one writer and any number of readers.
+
+    The folder and the lock are made by the first `add`. A bank opened for reading shows the draws written so far; open it again to
+    see later ones. Threads may share a bank: writes wait for each other, readers see the draws before or after a write.
+
+    **Distributed.** While `torch.distributed` is initialised rank 0 writes, and `add`, `rewind` and `update_bn` do nothing on
+    the other ranks and return None, so call them on every rank or on rank 0 only. Reading works on every rank; open the bank
+    again there once rank 0 has written. A model wrapped by `DistributedDataParallel`, `DataParallel` or `torch.compile` is
+    stored under the names that it has without the wrapper; its draws load into wrapped and plain models. Models sharded by
+    FSDP are refused.
+
+    Args:
+        path: The folder; an existing bank is continued.
+        thin: Keep every `thin`-th call of `add`: calls `thin`, `2 * thin`, and so on.
+        max_draws: Keep at most this many; when one more comes **the oldest is deleted**. `None` keeps all.
+
+    Example:
+        >>> import tempfile
+        >>> model = nn.Linear(2, 1)
+        >>> with SampleBank(tempfile.mkdtemp(), thin=2) as bank:
+        ...     for step in range(6):
+        ...         _ = bank.add(model, step=step, loss=0.5)
+        >>> [(draw.index, draw.step) for draw in bank.draws]
+        [(0, 1), (1, 3), (2, 5)]
+        >>> bank.predict(model, torch.zeros(4, 2)).shape  # for a classifier: transform=lambda z: z.softmax(-1)
+        torch.Size([4, 1])
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, thin: int = 1, max_draws: int | None = None) -> None:
+        """Check the arguments and read the manifest, if there is one."""
+        self.path = check_path("SampleBank", "path", path, "the path of a folder")
+        if self.path.exists() and not self.path.is_dir():
+            raise needs("SampleBank", "path", "a folder", os.fspath(path))
+        self.thin = check_integer("SampleBank", "thin", _whole(thin), 1)
+        self.max_draws = None if max_draws is None else check_integer("SampleBank", "max_draws", _whole(max_draws), 1)
+        self._counted = 0  # calls of `add`, as far as this object knows; the manifest has those up to the last kept draw
+        self._journal = Journal(self.path / "manifest.jsonl", "langevin-bank", 2, partial(Contents, self.path))
+        self._publish()
+
+    # ---- writing
+
+    def add(self, model: nn.Module, step: int | None = None, **metrics: Any) -> Draw | None:
+        """Count one call and, at every `thin`-th, write the model's state; returns the draw, or None if not kept.
+
+        The state is everything in `model.state_dict()`: parameters, buffers, and what modules give in `get_extra_state`, if
+        that is a dense tensor or a JSON value. It is written piece by piece, so it takes little memory beside the model. A
+        failed or interrupted call (full disk, Ctrl-C) leaves the earlier draws and the bank as they were. On a rank other
+        than 0 nothing happens.
+
+        Raises:
+            ValueError: the model's tensor names, shapes or dtypes are not those of the first draw, or a parameter of a draw to be
+                kept is not finite. (Buffers may be infinite, as masks are.)
+            TypeError: the model has something that cannot be stored; the message names it.
+            RuntimeError: another process, or another bank object, is writing to this folder.
+            OSError: the draw could not be written; the message names the file.
+        """
+        check_module("SampleBank.add", model)
+        step = _whole(step)
+        if step is not None and type(step) is not int:
+            raise needs("SampleBank.add", "step", "an int or None", step, TypeError)
+        for name, value in metrics.items():
+            try:
+                metrics[name] = json.loads(json.dumps(value, default=lambda scalar: scalar.item()))
+            except Exception as error:
+                raise needs("SampleBank.add", name, "a number or a JSON value", value, TypeError) from error
+        if not _is_writer():
+            return None
+        with self._writing() as contents:
+            call = self.calls + 1
+            if contents.tensors is None:
+                self._journal.begin(tensors=describe(state_of(model)))
+            if call % self.thin:
+                self._counted = call
+                return None
+            state, index = state_of(model), contents.next_index
+            if differences := compare(contents.tensors or {}, describe(state)):
+                raise ValueError(f"{self._journal.path}: another model than before: {differences}")
+            record = write_draw(self.path / file_name(index), state, finite=parameter_names(model))
+            about = {"calls": call, "step": step, "time": time.time(), "metrics": metrics}
+            too_many = [*contents.draws, index][: -self.max_draws] if self.max_draws else []
+            self._append({"kind": "draw", "index": index, **record, **about}, *({"kind": "drop", "index": k} for k in too_many))
+            return contents.draws[index]
+
+    def rewind(self, calls: int) -> None:
+        """Go to the state after `calls` calls of `add` (as `bank.calls` said then): draws of later calls are deleted.
+
+        For a run that restarts from a checkpoint: keep `bank.calls` in the checkpoint, and the resumed run keeps the
+        same draws as an uninterrupted one. (Draws that `max_draws` has deleted do not come back.) On a rank other than 0 nothing
+        happens.
+        """
+        calls = check_integer("SampleBank.rewind", "calls", _whole(calls), 0)
+        if not _is_writer():
+            return
+        with self._writing() as contents:
+            self._counted = calls
+            if contents.tensors is not None:
+                self._append({"kind": "calls", "calls": calls})
+
+    def update_bn(self, model: nn.Module, loader: Iterable[Any]) -> int | None:
+        """Re-estimate the BatchNorm statistics of every draw from the loader's inputs; returns how many were rewritten.
+
+        As `torch.optim.swa_utils.update_bn` (statistics reset, then averaged over all batches), except that only the
+        BatchNorm layers are in train mode: dropout stays off. Without BatchNorm statistics in the model it warns and changes
+        nothing. Each draw is rewritten atomically; after an interruption call it again. `model` is not touched.
+
+        Args:
+            model: A model of the bank's kind.
+            loader: Batches, to be read once per draw. A batch is a tensor, `model(batch)`; a dict, `model(**batch)`; or a tuple or
+                list whose first entry is the inputs (a tensor, a dict, or a tuple of several) and whose other entries, labels,
+                are not looked at.
+
+        Returns:
+            How many draws were rewritten; None on a rank other than 0, where nothing happens. Rank 0 reads its loader alone, so
+            give it one over all of the data (a `DistributedSampler` would show it its share only); SyncBatchNorm does not wait for
+            the other ranks.
+        """
+        check_module("SampleBank.update_bn", model)
+        check_loader("SampleBank.update_bn", "loader", loader)
+        if not _is_writer():
+            return None
+        if not norms_of(model):
+            warnings.warn(f"update_bn: {type(model).__name__} has no BatchNorm statistics, nothing to do", stacklevel=2)
+            return 0
+        with self._writing() as contents:
+            for draw, module in self._each(model, "raise"):
+                estimate_norms(module, loader)
+                record = write_draw(self.path / file_name(draw.index, revision_of(draw.path.name) + 1), state_of(module))
+                self._append({"kind": "update", "index": draw.index, **record})
+            return len(contents.draws)
+
+    def close(self) -> None:
+        """Write the call counter if it has moved on, and give the lock back; reading goes on working."""
+        with self._journal.mutex:
+            try:
+                contents = self._journal.state
+                if self._journal.in_step and contents.tensors is not None and self._counted > contents.calls:
+                    with self._writing():
+                        self._append({"kind": "calls", "calls": self._counted})
+            finally:
+                self._journal.unlock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    # ---- reading
+
+    def __len__(self) -> int:
+        return len(self._draws)
+
+    @property
+    def draws(self) -> list[Draw]:
+        """The kept draws, oldest first."""
+        return list(self._draws)
+
+    @property
+    def calls(self) -> int:
+        """Calls of `add` so far; after a kill, up to the last kept draw (see `rewind`)."""
+        return max(self._counted, self._journal.state.calls)
+
+    def state_dict(self, i: int) -> dict[str, Any]:
+        """Read the i-th kept draw, on the CPU; as in a list, `-1` is the newest. Tied names share one tensor."""
+        return self._read(self._at("SampleBank.state_dict", i))
+
+    def load(self, model: nn.Module, i: int) -> None:
+        """Copy the i-th kept draw into `model`, in place, on the model's own device and in its own dtypes."""
+        check_module("SampleBank.load", model)
+        draw = self._at("SampleBank.load", i)
+        fill(model, self._read(draw), draw.path)
+
+    def models(self, model: nn.Module, *, on_error: OnError = "raise") -> Iterator[nn.Module]:
+        """Iterate over the draws as modules in eval mode, holding one at a time; `model` itself is not touched.
+
+        **The same module is yielded again and again, with new values**: use it before asking for the next one, and copy what
+        must last. It is a copy of `model` without `DistributedDataParallel` and other wrappers. A damaged draw raises
+        `CorruptDrawError`, or is warned about and left out with `on_error="skip"`. Draws that a writer has deleted since the
+        bank was opened are left out.
+        """
+        check_module("SampleBank.models", model)
+        if not isinstance(on_error, str) or on_error not in ("raise", "skip"):
+            raise needs("SampleBank.models", "on_error", '"raise" or "skip"', on_error)
+        return (module for _, module in self._each(model, on_error))
+
+    def predict(
+        self,
+        model: nn.Module,
+        x: Any,
+        *,
+        transform: Callable[[Any], Tensor] | None = None,
+        batch_size: int | None = None,
+        on_error: OnError = "raise",
+    ) -> Tensor:
+        """Average `transform(model(x))` over the draws, without gradients, in float32 or wider.
+
+        Each draw is loaded once and called on one batch after the other; beside the result memory is taken for one batch.
+        Inputs are moved to the device of the model's first parameter, the result is on the device of the outputs.
+
+        Args:
+            model: A model of the bank's kind; it is not touched.
+            x: The inputs of one call: a tensor, `model(x)`; a tuple or a list of tensors, `model(*x)`; or a dict,
+                `model(**x)`. Or a loader of batches: a `DataLoader`, or anything else that can be read once per draw and
+                gives the same batches in the same order each time (a list too, unless it is one of tensors). A batch is a
+                tensor, a dict, or a tuple or list whose first entry is the inputs and whose other entries, labels, are not
+                looked at. Outputs of several batches are put together along their first axis.
+            transform: What is averaged. For a classifier give `lambda logits: logits.softmax(-1)`: probabilities are averaged, not
+                logits.
+            batch_size: Call the model on this many rows at a time; None calls it on all of `x`, or on each whole batch of a loader.
+            on_error: "raise" or "skip", for damaged draws (see `models`).
+        """
+        if batch_size is not None:
+            batch_size = check_integer("SampleBank.predict", "batch_size", _whole(batch_size), 1)
+        check_loader("SampleBank.predict", "x", x)
+        if transform is not None:
+            check_function("SampleBank.predict", "transform", transform, "None or a function of the model's output", 1)
+        result = average(self.models(model, on_error=on_error), x, transform, batch_size)
+        if result is None:
+            raise ValueError(f"SampleBank.predict needs at least one readable draw, {self.path} had none when opened")
+        return result
+
+    # ---- inside
+
+    def _publish(self) -> None:
+        self._draws = tuple(self._journal.state.draws.values())  # in one go, for readers in other threads
+
+    def _at(self, who: str, i: int) -> Draw:
+        draws, i = self._draws, _whole(i)
+        if type(i) is not int:
+            raise needs(who, "i", "the position of a draw, an int", i, TypeError)
+        if not -len(draws) <= i < len(draws):
+            raise IndexError(f"{self.path}: no draw {i}, the bank has {len(draws)}")
+        return draws[i]
+
+    def _each(self, model: nn.Module, on_error: OnError) -> Iterator[tuple[Draw, nn.Module]]:
+        module = private_copy(model)
+        for draw in self._draws:
+            try:
+                state = self._read(draw)
+            except _DeletedDrawError:
+                continue
+            except CorruptDrawError as error:
+                if on_error == "raise":
+                    raise
+                warnings.warn(f"skipped {error}", stacklevel=3)
+                continue
+            fill(module, state, draw.path)
+            yield draw, module.eval()
+
+    def _read(self, draw: Draw) -> dict[str, Any]:
+        while True:
+            try:
+                return read_draw(draw, self._journal.state.tensors or {})
+            except CorruptDrawError as error:
+                written = SampleBank(self.path).draws  # has a writer rewritten or deleted the draw since?
+                now = next((d for d in written if (d.index, d.calls, d.time) == (draw.index, draw.calls, draw.time)), None)
+                if now is None:
+                    reason = f"draw {draw.index} was deleted after this bank was opened"
+                    raise _DeletedDrawError(f"{draw.path}: {reason}") from error
+                if now == draw:
+                    raise
+                draw = now
+
+    @contextmanager
+    def _writing(self) -> Iterator[Contents]:
+        with self._journal.mutex:
+            if self._journal.lock():
+                self._counted = 0  # out of date: another process may have written since
+            with self._journal.writing() as unsure:
+                self._publish()
+                if unsure:
+                    if self._journal.state.tensors is None and any(self.path.glob("draw-*.safetensors")):
+                        raise ValueError(f"{self._journal.path}: expected a manifest beside the draws in the folder, found none")
+                    remove_temporaries(self.path, "draw-*")
+                    self._delete_dead()
+                yield self._journal.state
+
+    def _append(self, *entries: dict[str, Any]) -> None:
+        self._journal.append(*entries)
+        self._publish()
+        self._delete_dead()
+
+    def _delete_dead(self) -> None:
+        dead = self._journal.state.dead
+        for name in list(dead):
+            with suppress(OSError):  # what cannot be deleted now stays listed for the next time
+                (self.path / name).unlink(missing_ok=True)
+                dead.discard(name)
+
+
+def _is_writer() -> bool:
+    """Whether this process writes: all do, except ranks above 0 of a distributed run."""
+    distributed = torch.distributed
+    return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
+
+
+def _whole(value: Any) -> Any:
+    """Turn integers of NumPy and torch into ints; leave what is no integer, as a bool is none, to the check."""
+    if isinstance(value, bool) or getattr(value, "dtype", None) in (torch.bool, np.bool_):
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:
+        return value
