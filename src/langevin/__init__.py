@@ -1,7 +1,7 @@
 """Stochastic gradient MCMC with adaptive drifts, for PyTorch."""
 
 from langevin import diagnostics, drifts, gradients, kernels, noise, optim, preconditioners, schedules, targets
-from langevin.chains.sample import resume, sample
+from langevin.chains import resume, sample
 from langevin.moments import Moments
 from langevin.samplers import (
     SAMPLERS,
@@ -9,10 +9,10 @@ from langevin.samplers import (
     adamax_sgld,
     asgld,
     asgld_full,
+    complete_recipe,
     compose,
     msgld,
     psgld,
-    complete_recipe,
     sghmc,
     sgld,
     sgrld,
