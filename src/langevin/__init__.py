@@ -1,8 +1,9 @@
 """Stochastic gradient MCMC with adaptive drifts, for PyTorch."""
 
-from langevin import diagnostics, drifts, gradients, kernels, noise, optim, preconditioners, schedules, targets
+from langevin import diagnostics, drifts, gradients, kernels, noise, optim, preconditioners, predictive, schedules, targets
 from langevin.chains.sample import resume, sample
 from langevin.moments import Moments
+from langevin.predictive import log_likelihood, predict
 from langevin.samplers import (
     SAMPLERS,
     adadelta_sgld,
@@ -42,10 +43,13 @@ __all__ = [
     "compose",
     "likelihoods",
     "load_samples",
+    "log_likelihood",
     "msgld",
     "noise",
     "optim",
     "preconditioners",
+    "predict",
+    "predictive",
     "priors",
     "psgld",
     "complete_recipe",
