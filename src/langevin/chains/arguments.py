@@ -14,7 +14,7 @@ from langevin.gradients import GradientFn
 from langevin.kernels import Kernel
 from langevin.noise import UPDATE_NOISES
 from langevin.noise.address import MAX_CHAIN, check_seed
-from langevin.targets import Posterior, Target
+from langevin.targets import Target
 from langevin.targets.base import check_dim, check_target
 
 __all__ = ["check_arguments", "check_evaluation", "check_parts"]
@@ -30,8 +30,7 @@ def check_parts(who: str, kernel: Any, target: Any, data: Any, progress: Any) ->
     if progress is not None and not isinstance(progress, bool) and (isinstance(progress, type) or not callable(progress)):
         raise needs(who, "progress", "True, False, None or a function of (steps done, steps in all)", progress, TypeError)
     columns = () if data is None else check_columns(who, data)
-    if isinstance(target, Posterior):
-        target.check_data(columns)
+    target.check_data(columns)
     return columns
 
 

@@ -107,7 +107,7 @@ class Recorded(NamedTuple):
         return self._replace(stopped=stopped, judged=state.step, moments=moments), lost
 
     def _stops(self, plan: Plan, bad: Mapping[int, tuple[int, str]]) -> dict[int, Stop]:
-        """Count the draws of chains that went bad; the last one that was written may be bad, too. Chains that meet stop together."""
+        """Count the draws of chains that went bad, and of those that meet them; the last one written may be bad, too."""
         here, bad = self.state.step, together(bad, plan.kernel.group_size, plan.chains, self.alive)
 
         def draws(step: int) -> int:

@@ -51,8 +51,8 @@ def sample(
     (with `first_chain`) give what they give together. Compiled steps differ from eager ones in rounding.
 
     Args:
-        kernel: a sampler such as ``langevin.sgld(step_size=0.01)``. With ``step_size="auto"`` a short warm-up finds a step whose law
-            is off by at most 5 percent of the posterior variance, and prints why (`langevin.tuning.find_step_size`).
+        kernel: a sampler such as ``langevin.sgld(step_size=0.01)``. With ``step_size="auto"`` a short warm-up finds a step whose
+            law is off by at most 5 percent of the posterior variance, and prints why (`langevin.tuning.find_step_size`).
         target: an energy of `langevin.targets`.
         init: starting positions, (chains, dim), or (dim,) for one chain.
         num_steps: steps in all, warm-up included.

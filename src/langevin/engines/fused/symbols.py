@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from langevin.gradients import energy_gradient
 from langevin.kernels import Kernel, StepInputs
@@ -160,9 +160,8 @@ def structure(value: Any) -> Any:
 def trace(kernel: Kernel, prior: Prior | None) -> tuple[Program, list[str], list[str]]:
     """Trace one step; return the program, the names of its settings, and the names of the new position and memory."""
     program, names = Program(), [*StepInputs._fields, "num_data"]
-    now: list[Any]
     *now, num_data = (Symbol(program, name, is_element=False) for name in names)
-    inputs: Any = StepInputs(*now)
+    inputs = StepInputs(*cast(list[Any], now))
     twin, twin_prior = (symbolic(value, name, program, names) for value, name in ((kernel, "kernel"), (prior, "prior")))
     position, gradient, *memory = (Symbol(program, name, is_element=True) for name in ("position", "gradient", *kernel.memory))
     noises = [Symbol(program, f"noise{k}", is_element=True) for k in range(kernel.num_noises)]
