@@ -145,8 +145,8 @@ def test_the_general_form_with_an_inverse_metric_is_sgrld_up_to_the_root_of_the_
     quiet = torch.zeros(3, 2, dtype=torch.float64)
     a, b = general.init(start()), riemann.init(start())
     for _ in range(20):
-        a, _ = general.step(a, TARGET.evaluate(a.position).gradient, quiet)
-        b, _ = riemann.step(b, TARGET.evaluate(b.position).gradient, quiet)
+        a = step_by_hand(general, a, TARGET.evaluate(a.position).gradient, quiet)
+        b = step_by_hand(riemann, b, TARGET.evaluate(b.position).gradient, quiet)
     torch.testing.assert_close(a.position, b.position, rtol=1e-11, atol=1e-11)
 
 
@@ -180,7 +180,7 @@ def test_any_drift_goes_with_any_preconditioner(drift, metric):
         gradient = TARGET.evaluate(state.position).gradient
         split = len(bias.memory)
         averages, rest = state.memory[:split], state.memory[split:]
-        without, _ = plain.step(state._replace(memory=rest), gradient, noise)
+        without = step_by_hand(plain, state._replace(memory=rest), gradient, noise)
         updated = preconditioner.update(rest, gradient, float(state.step > 0))
         push = preconditioner.apply(preconditioner.metric(updated, state.position), bias.bias(averages))
         state = step_by_hand(kernel, state, gradient, noise)
