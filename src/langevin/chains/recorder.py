@@ -66,14 +66,14 @@ class Progress(NamedTuple):
             is_regular = len(places) == len(range(places[0], len(steps), plan.thin))
             rows = slice(places[0], len(steps), plan.thin) if is_regular else places
             values = {
-                "draws": plan.kept(positions[rows]),
-                "energy": energies[rows].T,
-                "gradient_norm": norms[rows].T,
+                "draws": plan.kept(positions[rows]).transpose(0, 1),
+                "energy": energies[rows],
+                "gradient_norm": norms[rows],
                 "step_size": torch.tensor([block.clocks[place].step_size for place in places], dtype=torch.float64),
             }
             if stopped:
-                gone = ~self._count(range(steps.start, steps.stop), places, stopped).T
-                for name in ("draws", "energy", "gradient_norm"):
+                gone = ~self._count(steps, places, stopped)
+                for name in [name for name, value in values.items() if value.ndim > 1]:  # those with a chain axis
                     values[name] = values[name].clone()
                     values[name][gone] = torch.nan
             store.write(self.kept, values)
