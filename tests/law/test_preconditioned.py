@@ -23,7 +23,9 @@ def variance(kernel):
     position = lv.noise.normal(2, lv.noise.stream(lv.noise.Purpose.INIT), 0, NUM)
     state = kernel.init(position)
     for step in range(STEPS):
-        state = step_by_hand(kernel, state, state.position, lv.noise.normal(2, lv.noise.stream(lv.noise.Purpose.POSITION), step, NUM))
+        state = step_by_hand(
+            kernel, state, state.position, lv.noise.normal(2, lv.noise.stream(lv.noise.Purpose.POSITION), step, NUM)
+        )
     return state.position.var().item()
 
 
