@@ -189,3 +189,16 @@ def test_cycles_thin_and_resume_on_disk(tmp_path):
     assert memory.draws.shape[1] == len(steps)
     assert torch.equal(memory.draws, disk.draws)
     assert torch.equal(lv.resume(tmp_path / "run", kernel, QUIET).draws, memory.draws)
+
+
+def test_progress_may_be_a_function():
+    told = []
+    samples = run(num_steps=600, progress=lambda done, total: told.append((done, total)))
+    assert told == [(256, 600), (512, 600), (600, 600)]
+    assert torch.equal(samples.draws, run(num_steps=600).draws)
+
+
+@pytest.mark.parametrize("progress", ["yes", 1, print.__class__])
+def test_progress_that_is_neither_is_refused(progress):
+    with pytest.raises(TypeError, match="progress=.*True, False, None or a function"):
+        run(progress=progress)
