@@ -27,7 +27,7 @@ def merge(
     Numbers broadcast with the means, (..., dim). The spread is (..., dim, dim) if `outer`, else of the mean's shape.
     """
     share = more.double() / (count + more).clamp(min=1)
-    gap = torch.where(more > 0, more_mean - mean, 0.0)
+    gap = torch.where((more > 0).to(more_mean.device), more_mean - mean, 0.0)
     weight = count * share
     between = gap[..., :, None] * gap[..., None, :] * weight[..., None] if outer else gap * gap * weight
     return count + more, mean + gap * share, spread + more_spread + between
