@@ -45,7 +45,7 @@ def predict(posterior: Posterior, samples: Any, x: Tensor, *, batch_size: int = 
 
 
 def log_likelihood(posterior: Posterior, samples: Any, x: Tensor, y: Tensor, *, batch_size: int = 256) -> Tensor:
-    """Return the log-likelihood of every row of (x, y) under every draw: draws (..., dim) give (..., n). Arguments as in `predict`."""
+    """Return the log-likelihood of every row under every draw, (..., n) for draws (..., dim); the rest as in `predict`."""
     draws = _draws("log_likelihood", posterior, samples, batch_size)
     posterior.check_rows(x, y)
     per_draw = torch.func.vmap(posterior.log_likelihood_fn, in_dims=(0, None, None))
