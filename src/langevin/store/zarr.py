@@ -32,7 +32,7 @@ _CHUNK_ELEMENTS = 2**20
 
 
 class DiskStore(Store):
-    """Draws in a Zarr folder, written while the chains run; memory holds a chunk. The one writer has a lock until it is closed."""
+    """Draws in a Zarr folder, written while the chains run; memory holds a chunk. The one writer has a lock."""
 
     can_rewrite = False
 
@@ -81,8 +81,7 @@ class DiskStore(Store):
         return cls(Path(path), manifest, lock_folder(Path(path)) if write else None)
 
     @override
-    def close(self) -> None:
-        """Give the lock back."""
+    def __exit__(self, *error: object) -> None:
         if self._lock is not None:
             self._lock.release()
 
