@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -43,7 +44,8 @@ def build(source, folder):
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory):
     return {
-        name: build(source, tmp_path_factory.mktemp(name)) for name, source in (("langevin", ROOT), ("langevin-paper", ROOT / "paper"))
+        name: build(source, tmp_path_factory.mktemp(name))
+        for name, source in (("langevin", ROOT), ("langevin-paper", ROOT / "paper"))
     }
 
 
@@ -133,6 +135,26 @@ def test_the_library_asks_for_nothing_of_the_paper_and_has_no_file_of_it(wheels)
     assert {name.split("/")[0] for name in names} == {"langevin", f"langevin-{about['Version']}.dist-info"}
     assert "langevin/py.typed" in names
     assert not [name for name in names if name.startswith("langevin/") and not name.endswith((".py", "py.typed"))]
+
+
+def imported(node):
+    """Yield what a source tree imports when it runs, by the first part of its name."""
+    if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        return
+    names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+    names += [node.module] if isinstance(node, ast.ImportFrom) else []
+    yield from (name.split(".")[0] for name in names)
+    for child in ast.iter_child_nodes(node):
+        yield from imported(child)
+
+
+@pytest.mark.parametrize(("name", "source"), [("langevin", "src"), ("langevin-paper", "paper/src")])
+def test_what_is_imported_is_declared_and_nothing_else(wheels, name, source):
+    files = (ROOT / source).rglob("*.py")
+    modules = {module for file in files for module in imported(ast.parse(file.read_text()))} - sys.stdlib_module_names
+    owners = metadata.packages_distributions()  # it does not know packages installed from a folder
+    found = {canonical(owner) for module in modules for owner in owners.get(module, [module])}
+    assert found - {name} == needed(content(wheels[name])[0].get_all("Requires-Dist"))
 
 
 def test_both_have_one_version_and_the_licence(wheels):
