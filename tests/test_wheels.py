@@ -43,10 +43,8 @@ def build(source, folder):
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory):
-    return {
-        name: build(source, tmp_path_factory.mktemp(name))
-        for name, source in (("langevin", ROOT), ("langevin-paper", ROOT / "paper"))
-    }
+    sources = {"langevin": ROOT, "langevin-paper": ROOT / "paper"}
+    return {name: build(source, tmp_path_factory.mktemp(name)) for name, source in sources.items()}
 
 
 def content(wheel):

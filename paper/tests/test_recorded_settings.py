@@ -14,7 +14,7 @@ import pytest
 from langevin_paper import experiments as paper
 from langevin_paper.record import Record, Records, read_records
 from langevin_paper.registry import EXPERIMENTS
-from langevin_paper.runner import plan
+from langevin_paper.runner import missing_cells
 
 FOLDER = Path(paper.__file__).parent
 MODULES = ("gaussian", "mixture", "ravine", "ravine_search", "landsat", "mnist", "cifar", "networks")  # importers last
@@ -39,7 +39,7 @@ IN_FUNCTIONS = {  # other numbers inside functions, and why they are no settings
     ("networks", "_results"): {100},  # percent
     ("networks", "_columns"): {3},  # digits
     ("networks", "_cifar"): {10, 100, 5},  # which data set; the paper's runs
-    ("cifar", "plan"): {10},  # which data set
+    ("cifar", "training"): {10},  # which data set
     ("cifar", "<module>"): {10, 100},  # keys: which data set
     ("networks", "<module>"): {10, 100, 3},  # which data set; the paper's runs
 }
@@ -178,16 +178,16 @@ def test_a_changed_setting_makes_new_cells(name, tmp_path):
     for method in experiment.methods:
         settings = experiment.settings_of(method, scale)
         records.add([Record(name, scale.name, method.name, 0, "done", settings, {"value": 1.0})])
-    assert plan([experiment], scale.name, records, seeds=[0]) == []
+    assert missing_cells([experiment], scale.name, records, seeds=[0]) == []
     for method in experiment.methods:
         for path, value in leaves(dict(method.settings)):
             changed = replace(method, settings=with_leaf(dict(method.settings), path, other(value)))
-            (cell,) = plan([replace(experiment, methods=(changed,))], scale.name, records, seeds=[0])
+            (cell,) = missing_cells([replace(experiment, methods=(changed,))], scale.name, records, seeds=[0])
             assert cell.method == changed
             count += 1
     for path, value in leaves(dict(scale.settings)):
         changed = replace(scale, settings=with_leaf(dict(scale.settings), path, other(value)))
-        cells = plan([replace(experiment, scales=(changed,))], scale.name, records, seeds=[0])
+        cells = missing_cells([replace(experiment, scales=(changed,))], scale.name, records, seeds=[0])
         assert len(cells) == len(experiment.methods), path
         count += 1
     assert count > 15

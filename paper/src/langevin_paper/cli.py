@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 
 from langevin_paper.record import Records
 from langevin_paper.registry import EXPERIMENTS, find
-from langevin_paper.runner import Monitor, plan, run_cells
+from langevin_paper.runner import Monitor, missing_cells, run_cells
 from langevin_paper.worker import Cell, Finished
 
 __all__ = ["app", "main"]
@@ -55,7 +55,7 @@ def run(
         given = [name for name in methods.split(",") if name] or None
         numbers = _numbers(seeds)
         records = Records(out)
-        cells = plan(chosen, scale, records, methods=given, seeds=numbers)
+        cells = missing_cells(chosen, scale, records, methods=given, seeds=numbers)
     typer.echo(f"{len(cells)} cells to run at scale {scale}, {jobs} at a time; records in {out}")
     monitor = _Bar(cells)
     try:

@@ -26,7 +26,7 @@ from langevin_paper.record import Record, Records, fingerprint
 from langevin_paper.spec import Experiment
 from langevin_paper.worker import Cell, Finished, serve
 
-__all__ = ["Monitor", "plan", "run_cells"]
+__all__ = ["Monitor", "missing_cells", "run_cells"]
 
 
 class Monitor:
@@ -42,7 +42,7 @@ class Monitor:
         """A cell is recorded."""
 
 
-def plan(
+def missing_cells(
     experiments: Iterable[Experiment],
     scale: str,
     records: Records,
@@ -75,7 +75,7 @@ def run_cells(cells: Sequence[Cell], records: Records, *, jobs: int = 1, monitor
     """Run cells, `jobs` of them at a time, and record them; return the records in the order in which they came.
 
     Args:
-        cells: from `plan`.
+        cells: from `missing_cells`.
         records: where they go.
         jobs: processes; torch's threads are shared out among them.
         monitor: is told what happens.

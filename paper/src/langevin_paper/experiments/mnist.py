@@ -6,10 +6,10 @@ from typing import Any
 
 from langevin.checks import needs
 from langevin.targets import priors
-from langevin_paper.plans import Plan, make_plan
 from langevin_paper.spec import Scale
+from langevin_paper.training import Training, make_training
 
-__all__ = ["EXTRA", "METHODS", "NOTES", "PRIOR", "PUBLISHED", "SCALES", "plan"]
+__all__ = ["EXTRA", "METHODS", "NOTES", "PRIOR", "PUBLISHED", "SCALES", "training"]
 
 PRIOR = priors.spike_slab(slab_weight=1e-7, slab_std=0.02**0.5, spike_std=1e-5**0.5)
 _WIDE, _SPARSE = ({"prior": priors.to_plain(prior)} for prior in (priors.gaussian(std=1.0), PRIOR))
@@ -95,15 +95,15 @@ NOTES = (
 )
 
 
-def plan(method: str, scale: str = "paper") -> Plan:
-    """Return the plan of a row of table 3, or of `EXTRA`, at one of the `SCALES`.
+def training(method: str, scale: str = "paper") -> Training:
+    """Return the training of a row of table 3, or of `EXTRA`, at one of the `SCALES`.
 
     Example:
-        >>> plan("MSGLD", "paper").epochs
+        >>> training("MSGLD", "paper").epochs
         250
     """
     if method not in METHODS:
-        raise needs("mnist.plan", "method", f"one of {', '.join(METHODS)}", method)
+        raise needs("mnist.training", "method", f"one of {', '.join(METHODS)}", method)
     if scale not in SCALES:
-        raise needs("mnist.plan", "scale", f"one of {', '.join(SCALES)}", scale)
-    return make_plan(method, METHODS[method], SCALES[scale].settings)
+        raise needs("mnist.training", "scale", f"one of {', '.join(SCALES)}", scale)
+    return make_training(method, METHODS[method], SCALES[scale].settings)
