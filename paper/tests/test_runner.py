@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from langevin_paper.record import Records
 from langevin_paper.runner import Monitor, missing_cells, run_cells
-from toys import DEADLY, TOY
-
-TESTS = Path(__file__).parent
+from toys import DEADLY, ENVIRONMENT, TOY
 
 SCRIPT = """
 import sys
@@ -65,18 +61,17 @@ def test_other_settings_and_missing_seeds_make_new_cells(tmp_path):
     assert [cell.seeds for cell in missing] == [range(0, 1), range(2, 4), range(5, 6)]
     changed = replace(TOY, methods=(replace(TOY.methods[0], settings={"step_size": 0.2}),))
     assert [cell.seeds for cell in missing_cells([changed], "quick", records)] == [range(0, 2)]
-    apart = replace(TOY, seeds_together=False)
-    assert [cell.seeds for cell in missing_cells([apart], "paper", records, methods=["good"])] == [range(k, k + 1) for k in range(3)]
+    apart = missing_cells([replace(TOY, seeds_together=False)], "paper", records, methods=["good"])
+    assert [cell.seeds for cell in apart] == [range(k, k + 1) for k in range(3)]
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_run_that_is_killed_goes_on_where_it_stopped(tmp_path, how):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent / "src")])}
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     folder = tmp_path / "records"
     command = [sys.executable, str(script), str(folder)]
-    first = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+    first = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 60
     while not any(len(path.read_text().split()) >= 2 for path in folder.glob("work/toy-paper-slow*/counter")):
         assert first.poll() is None, first.stderr.read().decode()
@@ -89,7 +84,7 @@ def test_a_run_that_is_killed_goes_on_where_it_stopped(tmp_path, how):
     counted = len(next(folder.glob("work/toy-paper-slow*/counter")).read_text().split())
     assert counted < 8
 
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert starts(folder) == {"good": 1, "slow": 2, "bad": 0}
     records = Records(folder)

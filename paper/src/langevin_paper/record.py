@@ -173,7 +173,7 @@ def read_records(folder: str | os.PathLike[str]) -> Found:
     """
     path = Path(folder) / "records.jsonl"
     if not path.exists():
-        raise FileNotFoundError(f"{folder} has no records.jsonl: `langevin run` makes one")
+        raise FileNotFoundError(f"{folder} has no records.jsonl: `langevin-paper run` makes one")
     *whole, rest = path.read_bytes().split(b"\n")
     lines, problems = _Lines(), [Problem(str(path), CUT_SHORT)] if rest else []
     for number, line in enumerate(whole, 1):
