@@ -18,7 +18,7 @@ from langevin.kernels import Kernel
 from langevin.noise import Purpose, normal, streams
 from langevin.schedules import Schedule, explores
 from langevin.store import Samples
-from langevin.store.folder import read_manifest
+from langevin.store.manifest import read_manifest
 from langevin.targets import Target
 from langevin_paper.spec import Progress
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from langevin.gradients import GradientFn, full, minibatch
 from langevin.noise import Purpose, normal, permutation, stream, streams
@@ -72,14 +73,11 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Banana:
+class Banana(Target):
     """``U = x^2 / 2 + (y - BEND x^2)^2 / (2 WIDTH^2)``."""
 
-    gradient_noise = 0.0
-    needs_data = False
-
+    @override
     def evaluate(self, position: Tensor, batch: Batch | None = None) -> Evaluation:
-        """Return U and its gradient."""
         x, y = position.unbind(-1)
         off = (y - BEND * x * x) / WIDTH**2
         energy = 0.5 * x * x + 0.5 * WIDTH**2 * off * off
