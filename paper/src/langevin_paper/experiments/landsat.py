@@ -52,11 +52,12 @@ def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Prog
             [(posterior.output_fn(position, inputs).argmax(-1) == labels).float().mean() for inputs, labels in pairs]
         )
 
-    kernel = method.kernel(step_size=schedule, temperature=given["temperature"]).for_run(num_steps - averaged)
+    starts = posterior.init(chains=len(seeds), seed=given["seed"], first_chain=seeds.start)
+    kernel = method.kernel(step_size=schedule, temperature=given["temperature"]).for_run(num_steps - averaged, starts)
     samples = run_chains(
         kernel,
         posterior,
-        posterior.init(chains=len(seeds), seed=given["seed"], first_chain=seeds.start),
+        starts,
         chains=seeds,
         seed=given["seed"],
         num_steps=num_steps,

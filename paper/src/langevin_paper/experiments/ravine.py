@@ -78,11 +78,12 @@ def stacked_data(seeds: range, given: Mapping[str, Any] = SHARED) -> tuple[Tenso
 def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Progress) -> Results:
     """Run a cell: seed s is data set s with chain s."""
     given, warmup, thin = scale.settings, scale.settings["warmup"], scale.settings["path_thin"]
-    kernel = method.kernel(temperature=given["temperature"]).for_run(warmup)
+    starts = normal_starts(seeds, 2, seed=given["seed"], std=given["start_std"])
+    kernel = method.kernel(temperature=given["temperature"]).for_run(warmup, starts)
     samples = run_chains(
         kernel,
         Side(target_of(given)),
-        normal_starts(seeds, 2, seed=given["seed"], std=given["start_std"]),
+        starts,
         chains=seeds,
         seed=given["seed"],
         num_steps=given["num_steps"],
