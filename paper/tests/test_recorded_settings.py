@@ -1,4 +1,4 @@
-"""Records hold every number that a result depends on: one in `experiments/paper` is a recorded setting, or it is listed here."""
+"""Records hold every number that a result depends on: one in `experiments` is a recorded setting, or it is listed here."""
 
 from __future__ import annotations
 
@@ -17,13 +17,18 @@ from langevin_paper.registry import EXPERIMENTS
 from langevin_paper.runner import missing_cells
 
 FOLDER = Path(paper.__file__).parent
-MODULES = ("gaussian", "mixture", "ravine", "ravine_search", "landsat", "mnist", "cifar", "networks")  # importers last
-DEPENDENT = {"ravine": ("ravine_search",), "mnist": ("networks",), "cifar": ("networks",)}
+DEPENDENT = {  # modules by those that import them
+    "gaussian": (), "mixture": (), "landsat": (),
+    "ravine": ("ravine_search_settings", "ravine_search"), "ravine_search_settings": ("ravine_search",),
+    "reheating": ("ravine_candidates", "ravine_search"), "ravine_candidates": ("ravine_search",), "ravine_search": (),
+    "mnist": ("networks",), "cifar": ("networks",), "networks": (),
+}  # fmt: skip
 
 FOR_THE_PAGE = ("Column", "Listing", "Published", "Setting", "Table", "_columns", "_row", "_table")  # calls for text and tables
 FOR_THE_CLOCK = ("num_seeds", "seconds", "about")  # which seeds, how long it takes, and text
 NAMES = {  # names that hold the paper's results, or what makes no difference
     ("ravine", "gradient_noise"),  # the minibatches are the noise
+    ("ravine_search_settings", "ABOUT"),  # text
     ("ravine", "PUBLISHED"), ("mnist", "PUBLISHED"), ("cifar", "PUBLISHED"), ("landsat", "TRAIN"), ("landsat", "TEST"),
 }  # fmt: skip
 STRUCTURE = {0, 1, 2}  # places, axes, "two parameters", "one of them"
@@ -32,9 +37,9 @@ IN_FUNCTIONS = {  # other numbers inside functions, and why they are no settings
     ("landsat", "_results"): {100},  # percent
     ("landsat", "_table"): {5},  # the paper's runs
     ("mixture", "_exact"): {3},  # normals for a draw: two and the component's
-    ("ravine_search", "candidates"): {7, 16, 3},  # dimensions of the cube, tries before giving up, a place
-    ("ravine_search", "_candidate"): {3, 4},  # places in the point
-    ("ravine_search", "_schedule"): {4, 3},  # kinds of schedule; digits of a power
+    ("ravine_candidates", "candidates"): {7, 16, 3},  # dimensions of the cube, tries before giving up, a place
+    ("ravine_candidates", "_candidate"): {3, 4},  # places in the point
+    ("ravine_candidates", "_schedule"): {4, 3},  # kinds of schedule; digits of a power
     ("ravine_search", "_results"): {5},  # data sets of the paper's table
     ("networks", "_results"): {100},  # percent
     ("networks", "_columns"): {3},  # digits
@@ -80,7 +85,7 @@ def is_listed(module, node, around):
 
 def settings_with(module, tree):
     """Return the settings of all cells with another source of one module."""
-    names = [f"{paper.__name__}.{name}" for name in (module, *DEPENDENT.get(module, ()))]
+    names = [f"{paper.__name__}.{name}" for name in (module, *DEPENDENT[module])]
     before = {name: sys.modules[name] for name in names}
     attributes = {name: getattr(paper, name.rpartition(".")[2]) for name in names}
     found = {}
@@ -126,7 +131,11 @@ def unrecorded(module, text):
     return missing
 
 
-@pytest.mark.parametrize("module", MODULES)
+def test_every_experiment_is_looked_at():
+    assert {path.stem for path in FOLDER.glob("*.py")} == {"__init__", *DEPENDENT}
+
+
+@pytest.mark.parametrize("module", DEPENDENT)
 def test_every_number_is_recorded_or_listed(module):
     assert unrecorded(module, (FOLDER / f"{module}.py").read_text()) == []
 
