@@ -2,6 +2,7 @@
 
 import pytest
 from langevin_paper.experiments import cifar, mnist
+from langevin_paper.experiments.networks import CIFAR10, CIFAR100, MNIST, training_of
 from langevin_paper.stages import MLP, ResNet18, decay
 
 from langevin import priors
@@ -25,17 +26,13 @@ def test_mnist_at_paper_scale_is_the_appendix():
     }
     assert set(table) == set(mnist.PUBLISHED)
     for method, rows in table.items():
-        training = mnist.training(method, "paper")
+        training = training_of(MNIST.method(method.lower()), MNIST.scale("paper"))
         found = [(s.epochs, s.lr(0), dict(s.settings), s.prior, s.temperature) for s in training.stages]
         assert found == rows
         assert all(s.lr(s.epochs - 1) == s.lr(0) for s in training.stages)
         assert {s.optimizer for s in training.stages} == {method}
-        assert (training.data, training.network, training.batch_size, training.rows) == (
-            "mnist",
-            MLP((784, 800, 800, 10)),
-            100,
-            None,
-        )
+        assert (training.data, training.network) == ("mnist", MLP((784, 800, 800, 10)))
+        assert (training.batch_size, training.rows) == (100, None)
         assert (training.num_data, training.averaged_epochs, training.standardise, training.padding) == (60_000, 5, False, None)
         assert training.threshold == pytest.approx(0.01996, abs=1e-5)
     assert mnist.SCALES["paper"].num_seeds == 3
@@ -43,7 +40,7 @@ def test_mnist_at_paper_scale_is_the_appendix():
 
 @pytest.mark.parametrize("num_classes", [10, 100])
 def test_cifar_at_paper_scale_is_the_appendix(num_classes):
-    ten = num_classes == 10
+    ten, experiment = num_classes == 10, {10: CIFAR10, 100: CIFAR100}[num_classes]
     ours = 25 if ten else 75
     table = {
         "SGD": ("SGD", 0.1, {"weight_decay": 5e-4}, None),
@@ -56,7 +53,7 @@ def test_cifar_at_paper_scale_is_the_appendix(num_classes):
     }
     assert set(table) == set(cifar.PUBLISHED[num_classes])
     for method, (optimizer, lr, settings, precision) in table.items():
-        training = cifar.training(method, "paper", num_classes)
+        training = training_of(experiment.method(method.lower()), experiment.scale("paper"))
         (stage,) = training.stages
         assert (stage.epochs, stage.optimizer, stage.lr(0), dict(stage.settings)) == (250, optimizer, lr, settings)
         if precision is None:
@@ -81,16 +78,9 @@ def test_a_shorter_cifar_run_decays_in_proportion(num_classes, length):
 
 
 def test_every_method_has_a_training_at_every_scale():
-    for scale in mnist.SCALES:
-        assert [mnist.training(method, scale).method for method in mnist.METHODS] == list(mnist.METHODS)
-    for num_classes, methods in cifar.METHODS.items():
-        for scale in cifar.SCALES[num_classes]:
-            assert [cifar.training(method, scale, num_classes).method for method in methods] == list(methods)
-    assert all(stage.settings["invariant"] for stage in mnist.training("MSGLD invariant").stages)
-    assert all(stage.prior is None for stage in mnist.training("Adam, no prior").stages)
-    with pytest.raises(ValueError, match=r"mnist.training\(method=...\) needs one of .*, got 'SGD'"):
-        mnist.training("SGD")
-    with pytest.raises(ValueError, match=r"cifar.training\(scale=...\) needs one of quick, .*, got 'tiny'"):
-        cifar.training("SGD", "tiny")
-    with pytest.raises(ValueError, match=r"cifar.training\(num_classes=...\) needs 10 or 100, got 20"):
-        cifar.training("SGD", "paper", 20)
+    for experiment, labels in ((MNIST, mnist.METHODS), (CIFAR10, cifar.METHODS[10]), (CIFAR100, cifar.METHODS[100])):
+        for scale in experiment.scales:
+            assert [training_of(method, scale).method for method in experiment.methods] == list(labels)
+    scale = MNIST.scale("paper")
+    assert all(stage.settings["invariant"] for stage in training_of(MNIST.method("msgld-invariant"), scale).stages)
+    assert all(stage.prior is None for stage in training_of(MNIST.method("adam-no-prior"), scale).stages)

@@ -44,7 +44,6 @@ IN_FUNCTIONS = {  # other numbers inside functions, and why they are no settings
     ("networks", "_results"): {100},  # percent
     ("networks", "_columns"): {3},  # digits
     ("networks", "_cifar"): {10, 100, 5},  # which data set; the paper's runs
-    ("cifar", "training"): {10},  # which data set
     ("cifar", "<module>"): {10, 100},  # keys: which data set
     ("networks", "<module>"): {10, 100, 3},  # which data set; the paper's runs
 }

@@ -125,11 +125,11 @@ class _Run:
         while self.step < end:
             x, y = self.inputs.batch(drawn, self.step)
             self.optimizer.zero_grad()
-            mean = functional.cross_entropy(self.model(x), y)
-            value = mean.item()
+            loss = functional.cross_entropy(self.model(x), y)
+            value = loss.item()
             if not math.isfinite(value):
                 raise self.diverged("the loss is", value, self.step + 1)
-            mean.backward()
+            loss.backward()
             if prior is not None:
                 add_prior(self.model, prior, self.num_data)
             self.optimizer.step()
@@ -137,14 +137,8 @@ class _Run:
             self.step += 1
             if self.step < end and time.monotonic() - self.saved >= CHECKPOINT_SECONDS:
                 self.save()
-        record = {
-            "epoch": epoch + 1,
-            "stage": number + 1,
-            "lr": lr,
-            "loss": self.loss_sum / training.steps_per_epoch,
-            **self.measure(),
-        }
-        self.records.append(record)
+        average = self.loss_sum / training.steps_per_epoch
+        self.records.append({"epoch": epoch + 1, "stage": number + 1, "lr": lr, "loss": average, **self.measure()})
         self.loss_sum = 0.0
         self.save()
 

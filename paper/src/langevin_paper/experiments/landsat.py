@@ -97,8 +97,7 @@ LANDSAT = Experiment(
     title="Landsat",
     section="Section 5.1, table 2, figure 4",
     about="A 36-30-30-6 network classifies pixels of satellite images: 4435 to learn from, 2000 to test on. In the paper MSGLD "
-    "is ahead on "
-    "both. The published MSGLD samples temperature τ / (1 + a) = τ / 6; the invariant row samples τ itself.",
+    "is ahead on both. The published MSGLD samples temperature τ / (1 + a) = τ / 6; the invariant row samples τ itself.",
     methods=(
         Method("sgld", "SGLD", "sgld"),
         Method("psgld", "pSGLD, V of grad U", "psgld", {"beta": 0.9, "eps": 1e-5}),

@@ -11,9 +11,9 @@ import numpy as np
 from langevin_paper.experiments import cifar, mnist
 from langevin_paper.spec import Column, Experiment, Method, Progress, Published, Results, Scale, Setting, Table
 from langevin_paper.train import train
-from langevin_paper.training import make_training
+from langevin_paper.training import Training, make_training
 
-__all__ = ["CIFAR10", "CIFAR100", "MNIST"]
+__all__ = ["CIFAR10", "CIFAR100", "MNIST", "training_of"]
 
 
 def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Progress) -> Results:
@@ -22,8 +22,13 @@ def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Prog
     Returns:
         Accuracies, the sparsity ratio where there is one, and both after every epoch.
     """
-    training = make_training(method.label, list(method.settings.values()), scale.settings)
+    training = training_of(method, scale)
     return {seed: _results(train(training, seed, folder / str(seed), progress)) for seed in seeds}
+
+
+def training_of(method: Method, scale: Scale) -> Training:
+    """Return the training of a row at a scale."""
+    return make_training(method.label, list(method.settings.values()), scale.settings)
 
 
 def _results(trained: dict[str, Any]) -> dict[str, Any]:
