@@ -174,13 +174,7 @@ RAVINE = Experiment(
             "How far the estimate is from (20, 10), over five data sets",
             (
                 Column("distance", "distance to the truth", 2, {name: _published(distances(name)) for name in PUBLISHED}, "low"),
-                Column(
-                    "near",
-                    f"runs within {NEAR} of it",
-                    0,
-                    {name: near_share(name) for name in PUBLISHED},
-                    is_count=True,
-                ),
+                Column("near", f"runs within {NEAR} of it", 0, {name: near_share(name) for name in PUBLISHED}, is_count=True),
             ),
             note="The published distances are made from the paper's table 1; its data sets are not known, so runs are compared "
             "as samples. "

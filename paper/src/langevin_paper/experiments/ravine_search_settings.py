@@ -107,13 +107,7 @@ TABLES = (
         "How often the truth is found on data sets that the search never saw",
         (
             Column("near", "data sets 0 to 39", 0, better="high", is_count=True),
-            Column(
-                "near_of_five",
-                "data sets 0 to 4",
-                0,
-                {name: near_share(name) for name in PUBLISHED},
-                is_count=True,
-            ),
+            Column("near_of_five", "data sets 0 to 4", 0, {name: near_share(name) for name in PUBLISHED}, is_count=True),
             Column("distance", "distance to the truth", 2, better="low"),
         ),
         note="The paper's counts are made from its table 1; neither its data sets nor the settings behind it are known. "
