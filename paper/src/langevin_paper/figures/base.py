@@ -42,6 +42,10 @@ class View:
         """Return the methods that have this array."""
         return [method for method in self.experiment.methods if self.of(method, name)]
 
+    def results(self, method: Method) -> list[Mapping[str, Any]]:
+        """Return what was found for every seed that is done."""
+        return [record.results for record in self.records if record.method == method.name and record.is_done]
+
     def settings(self, method: Method) -> Mapping[str, Any]:
         """Return the scale's settings as the method was run with them."""
         settings = next(record.settings for record in self.records if record.method == method.name and record.is_done)
