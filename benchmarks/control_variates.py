@@ -26,10 +26,10 @@ STEP_SIZES = (0.2, 0.02, 0.002)  # in units of 1 / the largest curvature; the be
 DISTANCES = (0.0, 0.1, 1.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # in posterior standard deviations
 
 
-class Counted:
+class Counted(lv.targets.Target):
     """A target that counts how often it is asked."""
 
-    needs_data, gradient_noise = True, 0.0
+    needs_data = True
 
     def __init__(self, target):
         """Wrap a target."""

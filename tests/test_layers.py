@@ -16,7 +16,7 @@ LEVELS = [
     {"preconditioners"},
     {"kernels"},
     {"samplers", "engines", "store"},
-    {"tuning", "optim"},
+    {"tuning", "optim", "predictive"},
     {"chains"},
     {"diagnostics"},
 ]

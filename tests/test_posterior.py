@@ -15,7 +15,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 import langevin as lv
 from langevin.noise import Purpose, batch_indices, normal, philox, stream, streams
-from langevin.space import Ravel
+from langevin.space import Space
 from langevin.targets import Batch, Target, likelihoods
 from langevin.targets.posterior import Posterior
 
@@ -118,27 +118,27 @@ def by_backward(model, theta, x, y, loss_fn):
 def test_the_flat_order_is_that_of_the_parameters(name):
     model, posterior, *_ = case(name)
     vector = parameters_to_vector(trainable(model)).detach()
-    assert torch.equal(posterior.ravel.flatten(model), vector)
+    assert torch.equal(posterior.space.flatten(model), vector)
     assert posterior.dim == len(vector)
-    for parameter, view in zip(trainable(model), posterior.ravel.unflatten(vector).values(), strict=True):
+    for parameter, view in zip(trainable(model), posterior.space.unflatten(vector).values(), strict=True):
         assert torch.equal(parameter, view)
         assert view.untyped_storage().data_ptr() == vector.untyped_storage().data_ptr()
-    for key, where in posterior.ravel.slices.items():
+    for key, where in posterior.space.slices.items():
         assert torch.equal(vector[where], model.get_parameter(key).detach().reshape(-1))
 
 
 def test_tied_parameters_count_once_and_frozen_ones_and_buffers_not_at_all():
-    ravel = Ravel.of(built(Tied))
-    assert ravel.names == ("first.weight", "first.bias", "head.weight", "head.bias")
-    assert ravel.dim == 25 + 5 + 15 + 3
+    space = Space.of(built(Tied))
+    assert space.names == ("first.weight", "first.bias", "head.weight", "head.bias")
+    assert space.dim == 25 + 5 + 15 + 3
 
 
 def test_assign_is_the_inverse_of_flatten_and_changes_that_module_only():
     model, other = built(mlp), built(mlp)
-    ravel, before = Ravel.of(model), parameters_to_vector(model.parameters()).detach()
+    space, before = Space.of(model), parameters_to_vector(model.parameters()).detach()
     parameters = list(other.parameters())
-    ravel.assign(other, before + 1)
-    assert torch.equal(ravel.flatten(other), before + 1)
+    space.assign(other, before + 1)
+    assert torch.equal(space.flatten(other), before + 1)
     assert all(a is b for a, b in zip(parameters, other.parameters(), strict=True))
     assert torch.equal(parameters_to_vector(model.parameters()).detach(), before)
 
@@ -182,7 +182,7 @@ def test_the_model_is_never_changed_and_later_changes_of_it_do_not_count():
     batch = Batch((x, y), NUM_DATA, per_chain=False)
     position = posterior.init(2)
     first = posterior.evaluate(position, batch)
-    posterior.predict(position, x)
+    lv.predict(posterior, position, x)
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
     model.train()
@@ -235,7 +235,7 @@ def test_init_has_the_law_of_pytorch_layers():
     _, posterior, *_ = case("mlp, classes", torch.float32)
     starts = posterior.init(400, seed=1)
     assert starts.dtype == torch.float32
-    for key, where in posterior.ravel.slices.items():
+    for key, where in posterior.space.slices.items():
         bound = 1 / math.sqrt(5 if key.startswith("0") else 7)
         values = starts[:, where].double()
         assert values.abs().max() <= bound
@@ -271,7 +271,7 @@ def test_parameters_that_no_layer_resets_keep_the_models_values():
 
 def test_attention_layers_are_reset_too():
     posterior = Posterior(built(lambda: nn.MultiheadAttention(4, 2)), "categorical", prior=PRIOR, num_data=5)
-    assert all(len(column.unique()) == 2 for column in posterior.init(2)[:, posterior.ravel.slices["in_proj_weight"]].T)
+    assert all(len(column.unique()) == 2 for column in posterior.init(2)[:, posterior.space.slices["in_proj_weight"]].T)
 
 
 # Predictions
@@ -288,9 +288,9 @@ def test_predicted_probabilities_are_the_mean_over_draws(name):
     with torch.no_grad():
         expected = sum(F.softmax(module(x), -1) for module in modules(posterior, draws)) / 40
     for batch_size in (7, 1000):
-        torch.testing.assert_close(posterior.predict(draws, x, batch_size=batch_size), expected)
-    torch.testing.assert_close(posterior.predict(SimpleNamespace(healthy=draws), x), expected)
-    torch.testing.assert_close(posterior.predict(draws[0, 0], x), F.softmax(posterior.module(draws[0, 0])(x), -1).detach())
+        torch.testing.assert_close(lv.predict(posterior, draws, x, batch_size=batch_size), expected)
+    torch.testing.assert_close(lv.predict(posterior, SimpleNamespace(healthy=draws), x), expected)
+    torch.testing.assert_close(lv.predict(posterior, draws[0, 0], x), F.softmax(posterior.module(draws[0, 0])(x), -1).detach())
 
 
 def test_predicted_measurements_have_the_mean_and_the_total_variance():
@@ -298,7 +298,7 @@ def test_predicted_measurements_have_the_mean_and_the_total_variance():
     draws = draw(6, 37, posterior.dim)
     with torch.no_grad():
         outputs = torch.stack([module(x) for module in modules(posterior, draws)])
-    found = posterior.predict(draws, x, batch_size=9)
+    found = lv.predict(posterior, draws, x, batch_size=9)
     torch.testing.assert_close(found.mean, outputs.mean(0))
     torch.testing.assert_close(found.variance, 0.4**2 + outputs.var(0, correction=0))
 
@@ -306,7 +306,7 @@ def test_predicted_measurements_have_the_mean_and_the_total_variance():
 def test_the_variance_of_close_draws_does_not_cancel_in_float32():
     posterior = Posterior(built(lambda: nn.Linear(1, 1, bias=False)), likelihoods.gaussian(1e-6), prior=PRIOR, num_data=5)
     draws = 1000 + draw(7, 100, 1).float()
-    found = posterior.predict(draws, torch.ones(1, 1)).variance.item()
+    found = lv.predict(posterior, draws, torch.ones(1, 1)).variance.item()
     assert found == pytest.approx(draws.double().var(correction=0).item(), rel=1e-4)
 
 
@@ -314,7 +314,7 @@ def test_the_variance_of_close_draws_does_not_cancel_in_float32():
 def test_log_likelihoods_of_all_draws_add_up_to_the_loss(name):
     _, posterior, x, y, loss_fn = case(name)
     draws = 0.5 * draw(6, 2, 9, posterior.dim)
-    found = posterior.log_likelihood(draws, x, y, batch_size=11)
+    found = lv.log_likelihood(posterior, draws, x, y, batch_size=11)
     assert found.shape == (2, 9, NUM_DATA)
     with torch.no_grad():
         expected = [[loss_fn(module(x[k : k + 1]), y[k : k + 1]) for k in (0, 17, 39)] for module in modules(posterior, draws)]
@@ -341,7 +341,7 @@ def test_chains_take_the_steps_of_the_optimizer_on_the_module():
         optimizer.step()
         torch.testing.assert_close(samples.draws[0, step], parameters_to_vector(trainable(model)).detach())
     assert (samples.draws[0, -1] - start[0]).abs().max() > 0.1  # it moved
-    assert posterior.predict(samples, x).sum(-1).tolist() == pytest.approx([1.0] * NUM_DATA)
+    assert lv.predict(posterior, samples, x).sum(-1).tolist() == pytest.approx([1.0] * NUM_DATA)
 
 
 def regression():
@@ -386,7 +386,7 @@ def test_chains_on_a_linear_module_have_the_closed_form_posteriors_law():
     error = (torch.outer(variances, variances) + covariance**2).div(chains).sqrt()
     assert ((draws.T.cov() - covariance).abs() < 5 * error).all()
     x = draw(11, 5, 3)
-    found = posterior.predict(samples, x)
+    found = lv.predict(posterior, samples, x)
     design = torch.cat([x, torch.ones(5, 1, dtype=torch.float64)], 1)
     spread = (design @ covariance * design).sum(-1, keepdim=True)
     assert ((found.mean - design @ mean[:, None]).abs() < 5 * (spread / chains).sqrt()).all()
@@ -484,22 +484,33 @@ BAD = {
         r"float32, got torch\.float64",
     ),
     "check_data: size": (lambda: made().check_data((X[:5], Y[:5])), ValueError, "num_data=.*5 rows of the data, got 6"),
-    "check_data: lengths": (lambda: made().check_data((X, Y[:5])), ValueError, r"columns of the same length, got '\[6, 5\] rows"),
-    "check_data: columns": (lambda: made().check_data(X), ValueError, "1 columns"),
+    "check_data: lengths": (lambda: made().check_data((X, Y[:5])), ValueError, r"shape \(6,\), got \(5,\)"),
+    "check_data: columns": (lambda: made().check_data((X,)), ValueError, "1 columns"),
     "check_data: label": (lambda: made().check_data((X, with_last(3))), ValueError, r"labels in \[0, 3\)"),
     "check_data: width": (lambda: made().check_data((X[:, 1:], Y)), ValueError, r"\(6, 4\)"),
     "no chains": (lambda: made().init(0), ValueError, r"init\(chains=.*0"),
     "negative seed": (lambda: made().init(1, seed=-1), ValueError, r"init\(seed=.*-1"),
     "seed of 65 bits": (lambda: made().init(1, seed=2**64), ValueError, r"init\(seed="),
-    "draws of another dim": (lambda: made().predict(torch.zeros(3, 65), X), ValueError, r"66 elements.*\(3, 65\)"),
-    "no draws": (lambda: made().predict(torch.zeros(2, 0, 66), X), ValueError, r"at least one draw.*\(2, 0, 66\)"),
-    "draws of a stopped chain": (lambda: made().predict(ZERO * math.nan, X), ValueError, r"predict\(samples=.*finite"),
-    "no rows": (lambda: made().predict(ZERO, X[:0]), ValueError, r"at least one row.*\(0, 5\)"),
-    "batch_size of zero": (lambda: made().predict(ZERO, X, batch_size=0), ValueError, r"predict\(batch_size=.*0"),
-    "predict on another width": (lambda: made().predict(ZERO, X[:, :4]), ValueError, r"\(6, 4\)"),
+    "draws of another dim": (lambda: lv.predict(made(), torch.zeros(3, 65), X), ValueError, r"66 elements.*\(3, 65\)"),
+    "a module to predict with": (
+        lambda: lv.predict(built(mlp), ZERO, X),
+        TypeError,
+        r"predict\(posterior=.*a Posterior, got Sequential",
+    ),
+    "draws of another dtype": (
+        lambda: lv.log_likelihood(made(), ZERO.double(), X, Y),
+        TypeError,
+        r"log_likelihood\(samples=.*float32, got torch\.float64",
+    ),
+    "data that are one tensor": (lambda: made().check_data(X), TypeError, r"Posterior\(data=.*two columns \(x, y\)"),
+    "no draws": (lambda: lv.predict(made(), torch.zeros(2, 0, 66), X), ValueError, r"at least one draw.*\(2, 0, 66\)"),
+    "draws of a stopped chain": (lambda: lv.predict(made(), ZERO * math.nan, X), ValueError, r"predict\(samples=.*finite"),
+    "no rows": (lambda: lv.predict(made(), ZERO, X[:0]), ValueError, r"at least one row.*\(0, 5\)"),
+    "batch_size of zero": (lambda: lv.predict(made(), ZERO, X, batch_size=0), ValueError, r"predict\(batch_size=.*0"),
+    "predict on another width": (lambda: lv.predict(made(), ZERO, X[:, :4]), ValueError, r"\(6, 4\)"),
     "module of many positions": (lambda: made().module(ZERO), ValueError, r"shape \(66,\).*\(2, 66\)"),
     "another module": (
-        lambda: Ravel.of(built(mlp)).flatten(nn.Flatten()),
+        lambda: Space.of(built(mlp)).flatten(nn.Flatten()),
         ValueError,
         r"'0\.weight'.*no such parameter in Flatten",
     ),

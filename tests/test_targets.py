@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import langevin as lv
-from langevin.targets import Batch
+from langevin.targets import Batch, Evaluation, Target
 
 POSITION = torch.tensor([[0.3, -1.2], [2.0, 0.5], [-3.1, -2.7]], dtype=torch.float64)
 RAVINE_DATA = lv.targets.ravine_data(50, seed=2)
@@ -139,3 +139,71 @@ def test_spike_and_slab_does_not_overflow_in_float32():
     theta = torch.tensor([[-30.0, -0.02, 0.0, 1e-6, 5.0]])
     assert torch.isfinite(prior.gradient(theta)).all()
     assert torch.isfinite(prior.energy(theta)).all()
+
+
+class Bowl(Target):
+    """A third party's target: `evaluate`, and what it has to say of its data."""
+
+    def __init__(self):
+        self.asked = []
+
+    def evaluate(self, position, batch=None):
+        return Evaluation(0.5 * (position**2).sum(-1), position)
+
+    def check_data(self, columns):
+        self.asked.append(columns)
+
+
+def test_a_target_says_only_what_differs_from_the_defaults():
+    bowl = Bowl()
+    assert (bowl.needs_data, bowl.gradient_noise, bowl.dim, bowl.has_closed_form) == (False, 0.0, None, False)
+    assert lv.sample(lv.sgld(0.1), bowl, POSITION, num_steps=3, compile=False).draws.shape == (3, 3, 2)
+    with pytest.raises(TypeError, match=r"abstract method '?evaluate"):
+        Target()
+
+
+def test_data_are_shown_to_the_target_once_before_a_run():
+    bowl, x = Bowl(), torch.ones(4, dtype=torch.float64)
+    bowl.needs_data = True
+    lv.sample(lv.sgld(0.1), bowl, POSITION, num_steps=3, data=x, batch_size=2, compile=False)
+    assert len(bowl.asked) == 1
+    assert bowl.asked[0][0] is x
+
+
+def test_positions_have_as_many_elements_as_a_target_that_knows():
+    bowl = Bowl()
+    bowl.dim = 3
+    with pytest.raises(ValueError, match=r"sample\(init=.*3 elements.*got 2"):
+        lv.sample(lv.sgld(0.1), bowl, POSITION, num_steps=3)
+
+
+@pytest.mark.parametrize("name", CLOSED_FORMS)
+def test_closed_forms_say_so_and_know_their_elements(name):
+    target, _ = CLOSED_FORMS[name]
+    assert (target.has_closed_form, target.dim) == (True, 2)
+
+
+def test_what_is_no_subclass_of_target_is_refused():
+    class Alike:
+        needs_data, gradient_noise, dim, evaluate = False, 0.0, None, Bowl.evaluate
+
+    for value in (Alike(), Bowl):
+        with pytest.raises(TypeError, match=r"sample\(target=.*a subclass of targets\.Target"):
+            lv.sample(lv.sgld(0.1), value, POSITION, num_steps=3)
+
+
+def test_a_prior_is_any_object_with_the_two_methods_but_no_class():
+    class Quartic:
+        def energy(self, position):
+            return (position**4).sum(-1)
+
+        def gradient(self, position):
+            return 4 * position**3
+
+    def made(prior):
+        return lv.targets.likelihood(lambda theta, x: 0 * x * theta[0], prior=prior)
+
+    batch = Batch((torch.ones(2, dtype=torch.float64),), 2, per_chain=False)
+    torch.testing.assert_close(made(Quartic()).evaluate(POSITION, batch).gradient, 4 * POSITION**3)
+    with pytest.raises(TypeError, match=r"likelihood\(prior=.*a prior"):
+        made(Quartic)

@@ -1,18 +1,20 @@
 """Stochastic gradient MCMC with adaptive drifts, for PyTorch."""
 
-from langevin import diagnostics, drifts, gradients, kernels, noise, optim, preconditioners, schedules, targets
-from langevin.chains.sample import resume, sample
+from langevin import diagnostics, drifts, engines, gradients, kernels, noise, optim, preconditioners, predictive, schedules, targets
+from langevin.chains import resume, sample
+from langevin.engines import side_by_side
 from langevin.moments import Moments
+from langevin.predictive import log_likelihood, predict
 from langevin.samplers import (
     SAMPLERS,
     adadelta_sgld,
     adamax_sgld,
     asgld,
     asgld_full,
+    complete_recipe,
     compose,
     msgld,
     psgld,
-    complete_recipe,
     sghmc,
     sgld,
     sgrld,
@@ -37,15 +39,19 @@ __all__ = [
     "asgld_full",
     "diagnostics",
     "drifts",
+    "engines",
     "gradients",
     "kernels",
     "compose",
     "likelihoods",
     "load_samples",
+    "log_likelihood",
     "msgld",
     "noise",
     "optim",
     "preconditioners",
+    "predict",
+    "predictive",
     "priors",
     "psgld",
     "complete_recipe",
@@ -55,5 +61,6 @@ __all__ = [
     "sghmc",
     "sgld",
     "sgrld",
+    "side_by_side",
     "targets",
 ]

@@ -1,4 +1,4 @@
-"""Running moments of chains: a mean and a covariance that grow block by block instead of draws."""
+"""Running moments: a mean and a variance or covariance that grow block by block, where draws are not kept."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Moments", "add_moments", "no_moments", "read_moments"]
+__all__ = ["Moments", "add_moments", "merge", "no_moments", "read_moments"]
 
 
 class Moments(NamedTuple):
@@ -17,6 +17,27 @@ class Moments(NamedTuple):
     num: Tensor  # (chain,): how many draws of each count; a chain that stopped has those before
     mean: Tensor  # (chain, dim); NaN for a chain without draws
     covariance: Tensor  # (chain, dim, dim), divided by num - 1; NaN for a chain with fewer than two draws
+
+
+def merge(
+    count: Tensor, mean: Tensor, spread: Tensor, more: Tensor, more_mean: Tensor, more_spread: Tensor, *, outer: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return count, mean and spread of two groups of draws together (Chan, Golub and LeVeque 1983).
+
+    Args:
+        count: draws in the first group; broadcasts with `mean`.
+        mean: their mean; not looked at where there are none.
+        spread: the sum of their squared deviations from it.
+        more: the same of the second group.
+        more_mean: its mean.
+        more_spread: its spread.
+        outer: whether the spread is a matrix, (..., dim, dim) for means (..., dim), or has the shape of the mean.
+    """
+    share = more.double() / (count + more).clamp(min=1)
+    gap = torch.where(more > 0, more_mean - mean, 0.0)
+    weight = count * share
+    between = gap[..., :, None] * gap[..., None, :] * weight[..., None] if outer else gap * gap * weight
+    return count + more, mean + gap * share, spread + more_spread + between
 
 
 def no_moments(position: Tensor) -> dict[str, Tensor]:
@@ -30,7 +51,7 @@ def no_moments(position: Tensor) -> dict[str, Tensor]:
 
 
 def add_moments(moments: Mapping[str, Tensor], positions: Tensor, counts: Tensor) -> dict[str, Tensor]:
-    """Merge positions (draw, chain, dim) into running moments, in float64 (Chan, Golub and LeVeque 1983).
+    """Merge positions (draw, chain, dim) into running moments, in float64.
 
     Args:
         moments: those so far; they are not changed.
@@ -41,17 +62,12 @@ def add_moments(moments: Mapping[str, Tensor], positions: Tensor, counts: Tensor
         The moments with them.
     """
     wide = torch.where(counts[..., None], positions.double(), 0.0)
-    before, more = moments["moments_count"], counts.sum(0)
-    share = more.double() / (before + more).clamp(min=1)
-    mean = wide.sum(0) / more.clamp(min=1)[:, None]
+    more = counts.sum(0)[:, None]
+    mean = wide.sum(0) / more.clamp(min=1)
     centred = torch.where(counts[..., None], wide - mean, 0.0).transpose(0, 1)
-    gap = torch.where(more[:, None] > 0, mean - moments["moments_mean"], 0.0)
-    weight = (before * share)[:, None, None]
-    return {
-        "moments_count": before + more,
-        "moments_mean": moments["moments_mean"] + gap * share[:, None],
-        "moments_spread": moments["moments_spread"] + centred.mT @ centred + gap[:, :, None] * gap[:, None, :] * weight,
-    }
+    before = moments["moments_count"][:, None], moments["moments_mean"], moments["moments_spread"]
+    count, mean, spread = merge(*before, more, mean, centred.mT @ centred, outer=True)
+    return {"moments_count": count[:, 0], "moments_mean": mean, "moments_spread": spread}
 
 
 def read_moments(tensors: Mapping[str, Tensor]) -> Moments | None:

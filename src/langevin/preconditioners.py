@@ -15,7 +15,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from langevin.checks import check_bool, check_field, check_function, needs
-from langevin.drifts import Memory
+from langevin.drifts import Memory, Number
 
 __all__ = ["Fisher", "Identity", "Preconditioner", "RMS"]
 
@@ -29,7 +29,12 @@ class Preconditioner(Protocol):
         """Names of the remembered tensors."""
         ...
 
-    def update(self, memory: Memory, gradient: Tensor, started: float) -> Memory:
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether each element goes its own way, as the fused engine needs."""
+        return True
+
+    def update(self, memory: Memory, gradient: Tensor, started: Number) -> Memory:
         """Return the memory with this step's gradient in it; `started` is 0 at step 0 and 1 afterwards."""
         ...
 
@@ -64,7 +69,7 @@ class Identity(Preconditioner):
         return ()
 
     @override
-    def update(self, memory: Memory, gradient: Tensor, started: float) -> Memory:
+    def update(self, memory: Memory, gradient: Tensor, started: Number) -> Memory:
         return ()
 
     @override
@@ -123,8 +128,13 @@ class RMS(Preconditioner):
     def memory(self) -> tuple[str, ...]:
         return ("metric_average",)
 
+    @property
     @override
-    def update(self, memory: Memory, gradient: Tensor, started: float) -> Memory:
+    def is_elementwise(self) -> bool:
+        return self.curvature is None
+
+    @override
+    def update(self, memory: Memory, gradient: Tensor, started: Number) -> Memory:
         (average,) = memory
         beta = self.beta * started
         mean_gradient = gradient / self.num_data
@@ -184,8 +194,13 @@ class Fisher(Preconditioner):
     def memory(self) -> tuple[str, ...]:
         return ()
 
+    @property
     @override
-    def update(self, memory: Memory, gradient: Tensor, started: float) -> Memory:
+    def is_elementwise(self) -> bool:
+        return False
+
+    @override
+    def update(self, memory: Memory, gradient: Tensor, started: Number) -> Memory:
         return ()
 
     @override

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from langevin.checks import check_bool, check_function, needs
 from langevin.drifts import Adadelta, Adam, AdaMax, AdamFull, Drift, Momentum, NoDrift, ScaledAverage
-from langevin.kernels import Hamiltonian, Invariant, Kernel, Langevin, CompleteRecipe
+from langevin.kernels import CompleteRecipe, Hamiltonian, Invariant, Kernel, Langevin
 from langevin.preconditioners import RMS, Fisher, Identity, Preconditioner
+from langevin.schedules import Schedule, as_schedule, constant
 
 __all__ = [
     "SAMPLERS",
@@ -54,7 +55,7 @@ def sgld(step_size: StepSize, *, temperature: float = 1.0) -> Langevin:
           target: exp(-U / 1)
           law: the target, effective temperature 1, up to O(eps) and the gradient's own noise
     """
-    return Langevin("sgld", step_size, temperature)
+    return Langevin("sgld", as_schedule("sgld", "step_size", step_size), temperature)
 
 
 def psgld(
@@ -86,7 +87,9 @@ def psgld(
         >>> psgld(step_size=0.01).memory
         ('metric_average',)
     """
-    return Langevin("psgld", step_size, temperature, preconditioner=RMS(beta, eps, num_data, curvature))
+    return Langevin(
+        "psgld", as_schedule("psgld", "step_size", step_size), temperature, preconditioner=RMS(beta, eps, num_data, curvature)
+    )
 
 
 def sghmc(step_size: StepSize, *, beta: float = 0.9, temperature: float = 1.0) -> Hamiltonian:
@@ -103,7 +106,7 @@ def sghmc(step_size: StepSize, *, beta: float = 0.9, temperature: float = 1.0) -
         >>> sghmc(step_size=0.01).memory
         ('velocity',)
     """
-    return Hamiltonian("sghmc", step_size, temperature, beta)
+    return Hamiltonian("sghmc", as_schedule("sghmc", "step_size", step_size), temperature, beta)
 
 
 def sgrld(
@@ -125,7 +128,7 @@ def sgrld(
         ()
     """
     check_function("sgrld", "metric", metric, "a function of one position (dim,)")
-    return Langevin("sgrld", step_size, temperature, preconditioner=Fisher(metric, correction))
+    return Langevin("sgrld", as_schedule("sgrld", "step_size", step_size), temperature, preconditioner=Fisher(metric, correction))
 
 
 def msgld(
@@ -151,7 +154,7 @@ def msgld(
         >>> msgld(step_size=0.01, bias_factor=1.0, invariant=True).effective_temperature
         1.0
     """
-    factor, annealing = _annealed(bias_factor)
+    factor, annealing = _annealed("msgld", bias_factor)
     return _adaptive("msgld", step_size, temperature, Momentum(factor, beta), annealing, invariant)
 
 
@@ -185,9 +188,9 @@ def asgld(
         >>> asgld(step_size=0.01).memory
         ('average', 'square_average')
         >>> asgld(step_size=0.01, invariant=True).memory
-        ('velocity', 'last_noise', 'square_average')
+        ('velocity', 'passing_velocity', 'square_average')
     """
-    factor, annealing = _annealed(bias_factor)
+    factor, annealing = _annealed("asgld", bias_factor)
     return _adaptive("asgld", step_size, temperature, Adam(factor, betas, eps_root), annealing, invariant, adapt_steps)
 
 
@@ -221,7 +224,7 @@ def asgld_full(
         >>> asgld_full(step_size=0.01).is_elementwise
         False
     """
-    factor, annealing = _annealed(bias_factor)
+    factor, annealing = _annealed("asgld_full", bias_factor)
     return _adaptive("asgld_full", step_size, temperature, AdamFull(factor, betas, eps_root), annealing, invariant, adapt_steps)
 
 
@@ -253,7 +256,7 @@ def adamax_sgld(
         >>> adamax_sgld(step_size=0.01).memory
         ('average', 'largest')
     """
-    factor, annealing = _annealed(bias_factor)
+    factor, annealing = _annealed("adamax_sgld", bias_factor)
     return _adaptive("adamax_sgld", step_size, temperature, AdaMax(factor, betas, eps), annealing, invariant, adapt_steps)
 
 
@@ -279,13 +282,19 @@ def adadelta_sgld(
         >>> adadelta_sgld(step_size=0.01).memory
         ('bias', 'square_average', 'bias_square')
     """
-    factor, annealing = _annealed(bias_factor)
-    return Langevin("adadelta_sgld", step_size, temperature, Adadelta(factor, beta, eps_root), annealing=annealing)
+    factor, annealing = _annealed("adadelta_sgld", bias_factor)
+    return Langevin(
+        "adadelta_sgld",
+        as_schedule("adadelta_sgld", "step_size", step_size),
+        temperature,
+        Adadelta(factor, beta, eps_root),
+        annealing=annealing,
+    )
 
 
-def _annealed(bias_factor: BiasFactor) -> tuple[float, Callable[[int], float] | float]:
+def _annealed(name: str, bias_factor: BiasFactor) -> tuple[float, Schedule]:
     """Split a bias factor into its constant part and its schedule."""
-    return (1.0, bias_factor) if callable(bias_factor) else (bias_factor, 1.0)
+    return (1.0, as_schedule(name, "bias_factor", bias_factor)) if callable(bias_factor) else (bias_factor, constant(1.0))
 
 
 def _adaptive(
@@ -293,17 +302,18 @@ def _adaptive(
     step_size: StepSize,
     temperature: float,
     drift: ScaledAverage,
-    annealing: Callable[[int], float] | float,
+    annealing: Schedule,
     invariant: bool,
     adapt_steps: int | None = None,
 ) -> Langevin | Invariant:
     """Put a bias into its published or its invariant kernel."""
     check_bool(name, "invariant", invariant)
+    schedule = as_schedule(name, "step_size", step_size)
     if invariant:
-        return Invariant(name, step_size, temperature, drift, annealing, adapt_steps)
+        return Invariant(name, schedule, temperature, drift, annealing, adapt_steps)
     if adapt_steps is not None:
         raise needs(name, "adapt_steps", "invariant=True: the published form never stops adapting", adapt_steps)
-    return Langevin(name, step_size, temperature, drift, annealing=annealing)
+    return Langevin(name, schedule, temperature, drift, annealing=annealing)
 
 
 def compose(
@@ -324,11 +334,11 @@ def compose(
     """
     return Langevin(
         "compose",
-        step_size,
+        as_schedule("compose", "step_size", step_size),
         temperature,
         NoDrift() if drift is None else drift,
         Identity() if preconditioner is None else preconditioner,
-        annealing,
+        as_schedule("compose", "annealing", annealing),
     )
 
 
@@ -349,7 +359,15 @@ def complete_recipe(
         ()
     """
     extra = {} if kinetic is None else {"kinetic": kinetic}
-    return CompleteRecipe("complete_recipe", step_size, temperature, diffusion, curl, num_auxiliary, **extra)
+    return CompleteRecipe(
+        "complete_recipe",
+        as_schedule("complete_recipe", "step_size", step_size),
+        temperature,
+        diffusion,
+        curl,
+        num_auxiliary,
+        **extra,
+    )
 
 
 SAMPLERS: dict[str, Callable[..., Kernel]] = {

@@ -20,13 +20,13 @@ __all__ = [
     "AUTO",
     "Constant",
     "Cyclical",
+    "Function",
     "Polynomial",
     "Schedule",
     "StepDecay",
     "as_schedule",
     "constant",
     "cyclical",
-    "explores",
     "from_plain",
     "polynomial",
     "step_decay",
@@ -139,6 +139,20 @@ class Cyclical(Schedule):
         return text + (f", the first {self.exploration:g} of each exploring without noise" if self.exploration else "")
 
 
+@dataclass(frozen=True)
+class Function(Schedule):
+    """What a function of the user's says; `as_schedule` makes one of any callable."""
+
+    function: Callable[[int], float]
+
+    @override
+    def __call__(self, step: int) -> float:
+        return self.function(step)
+
+    def __str__(self) -> str:
+        return str(self.function)
+
+
 def constant(value: float) -> Constant:
     """Make the schedule that is `value` at every step.
 
@@ -190,11 +204,6 @@ def cyclical(initial: float, *, cycle_length: int, floor: float = 0.0, explorati
     return Cyclical(initial, cycle_length, floor, exploration)
 
 
-def explores(schedule: Callable[[int], float], step: int) -> bool:
-    """Say whether a step belongs to an exploration phase; functions that are no `Schedule` have none."""
-    return isinstance(schedule, Schedule) and schedule.explores(step)
-
-
 @dataclass(frozen=True)
 class _Auto(Schedule):
     def __call__(self, step: int) -> float:
@@ -225,12 +234,14 @@ def from_plain(values: dict[str, Any]) -> Schedule:
     return plain.from_plain(values, _KINDS)
 
 
-def as_schedule(who: str, argument: str, value: Any) -> Callable[[int], float]:
-    """Turn a positive number into a constant schedule and "auto" into `AUTO`; let a callable through."""
+def as_schedule(who: str, argument: str, value: Any) -> Schedule:
+    """Turn a positive number, a function of the step or "auto" into a schedule; a schedule passes through."""
     if isinstance(value, type):
         raise needs(who, argument, 'a number > 0, a schedule (a function of the step) or "auto"', value, TypeError)
-    if callable(value):
+    if isinstance(value, Schedule):
         return value
+    if callable(value):
+        return Function(value)
     if isinstance(value, str) and value == "auto":
         return AUTO
     if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -1,4 +1,4 @@
-"""A module's parameters as one flat vector: names and shapes live here, everywhere else theta is (..., dim)."""
+"""The space of theta: names and shapes of parameters live here, everywhere else theta is one tensor (..., dim)."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from torch.nn.parameter import is_lazy
 
 from langevin.checks import needs
 
-__all__ = ["Ravel"]
+__all__ = ["Space"]
 
 
 @dataclass(frozen=True)
-class Ravel:
-    """The order of a module's parameters in a flat vector; use `Ravel.of` to build one.
+class Space:
+    """The names, shapes, dtype and device of theta's parts, in their order; use `Space.of` to build one.
 
     The order is that of ``model.parameters()``, a tied parameter counts once, and a frozen one (``requires_grad=False``) or a
     buffer is no part of theta. So element i has the noise address of element i in an optimizer over the same parameters.
 
     Example:
-        >>> ravel = Ravel.of(nn.Linear(2, 1))
-        >>> ravel.names, ravel.shapes, ravel.dim
+        >>> space = Space.of(nn.Linear(2, 1))
+        >>> space.names, space.shapes, space.dim
         (('weight', 'bias'), (torch.Size([1, 2]), torch.Size([1])), 3)
-        >>> ravel.unflatten(torch.tensor([1.0, 2.0, 3.0]))
+        >>> space.unflatten(torch.tensor([1.0, 2.0, 3.0]))
         {'weight': tensor([[1., 2.]]), 'bias': tensor([3.])}
     """
 
@@ -38,7 +38,7 @@ class Ravel:
     device: torch.device
 
     @classmethod
-    def of(cls, model: nn.Module, *, who: str = "Ravel.of") -> Ravel:
+    def of(cls, model: nn.Module, *, who: str = "Space.of") -> Space:
         """Read the parameters of a module, or refuse one that is no function of (theta, x) alone.
 
         Args:
@@ -99,12 +99,23 @@ class Ravel:
             for name, value in self.unflatten(vector).items():
                 parameters[name].copy_(value)
 
+    def check(self, who: str, argument: str, vectors: Tensor) -> None:
+        """Fail when vectors (..., dim) have another length or dtype than theta."""
+        if vectors.shape[-1:] != (self.dim,):
+            raise needs(who, argument, f"{self.dim} elements, the model's parameters, per draw", tuple(vectors.shape))
+        self.check_dtype(who, argument, vectors)
+
+    def check_dtype(self, who: str, argument: str, value: Tensor) -> None:
+        """Fail when a tensor has another dtype than theta."""
+        if value.dtype != self.dtype:
+            raise needs(who, argument, f"the dtype of the model's parameters, {self.dtype}", value.dtype, TypeError)
+
     def _parameters(self, module: nn.Module) -> dict[str, Tensor]:
         found = dict(module.named_parameters())
         for name, shape in zip(self.names, self.shapes, strict=True):
             if name not in found or found[name].shape != shape:
                 shown = tuple(found[name].shape) if name in found else f"no such parameter in {type(module).__name__}"
-                raise needs("Ravel", "module", f"a parameter {name!r} of shape {tuple(shape)}", shown)
+                raise needs("Space", "module", f"a parameter {name!r} of shape {tuple(shape)}", shown)
         return {name: found[name] for name in self.names}
 
 

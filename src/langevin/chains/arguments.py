@@ -9,34 +9,33 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from langevin.chains.plan import Plan
 from langevin.checks import check_columns, check_integer, check_position, needs
 from langevin.gradients import GradientFn
 from langevin.kernels import Kernel
 from langevin.noise import UPDATE_NOISES
 from langevin.noise.address import MAX_CHAIN, check_seed
-from langevin.targets import Posterior, Target
+from langevin.targets import Target
 from langevin.targets.base import check_dim, check_target
 
-__all__ = ["check_arguments", "check_evaluation", "check_parts", "event_shape"]
+__all__ = ["check_arguments", "check_evaluation", "check_parts"]
 
 
 def check_parts(who: str, kernel: Any, target: Any, data: Any, progress: Any) -> tuple[Tensor, ...]:
     """Check what `sample` and `resume` share; return the data's columns."""
     if not isinstance(kernel, Kernel):
-        raise needs(who, "kernel", "a recipe such as sgld(step_size=...)", kernel, TypeError)
+        raise needs(who, "kernel", "a sampler such as sgld(step_size=...)", kernel, TypeError)
     check_target(who, target, data)
     if kernel.num_noises > len(UPDATE_NOISES):
         raise needs(who, "kernel", f"at most {len(UPDATE_NOISES)} noises per element", kernel.num_noises)
-    if progress is not None and not isinstance(progress, bool):
-        raise needs(who, "progress", "True, False or None", progress, TypeError)
+    if progress is not None and not isinstance(progress, bool) and (isinstance(progress, type) or not callable(progress)):
+        raise needs(who, "progress", "True, False, None or a function of (steps done, steps in all)", progress, TypeError)
     columns = () if data is None else check_columns(who, data)
-    if isinstance(target, Posterior):
-        target.check_data(columns)
+    target.check_data(columns)
     return columns
 
 
 def check_arguments(
+    kernel: Kernel,
     init: Any,
     num_steps: Any,
     warmup: Any,
@@ -67,6 +66,9 @@ def check_arguments(
         raise needs("sample", "thin", f"at most num_steps - warmup = {num_steps - warmup}", thin)
     check_seed("sample", seed)
     check_integer("sample", "first_chain", first_chain, 0)
+    if len(position) % kernel.group_size or first_chain % kernel.group_size:
+        whole = f"whole groups of {kernel.group_size} chains, which meet in {kernel.name}"
+        raise needs("sample", "init", whole, f"{len(position)} chains from number {first_chain} on")
     if first_chain + len(position) > MAX_CHAIN:
         raise needs("sample", "first_chain", f"at most 2**32 - {len(position)}, for the chains of init", first_chain)
     if batch_size is not None:
@@ -90,19 +92,7 @@ def _check_control_variate(mode: Any, position: Tensor, batch_size: Any) -> None
         raise needs("sample", "control_variate", f"the dtype of init, {position.dtype}", mode.dtype, TypeError)
 
 
-def event_shape(plan: Plan, position: Tensor) -> tuple[int, ...]:
-    """Return the shape of what is kept of one position, or fail when `keep` makes no real tensor of it."""
-    condition = "a function of one position (dim,), made of torch operations, that returns a real tensor"
-    try:
-        result = plan.kept(position[None])
-    except Exception as error:
-        raise needs("sample", "keep", condition, f"{type(error).__name__}: {error}") from error
-    if not isinstance(result, Tensor) or result.is_complex():
-        raise needs("sample", "keep", condition, result.dtype if isinstance(result, Tensor) else type(result).__name__, TypeError)
-    return tuple(result.shape[2:])
-
-
-def check_evaluation(target: Target, gradient_fn: GradientFn, position: Tensor, chains: range, columns: Sequence[Tensor]) -> None:
+def check_evaluation(target: Target, gradient_fn: GradientFn, position: Tensor, columns: Sequence[Tensor], chains: range) -> None:
     """Try the target once where the chains start: its shapes must be theirs, and its values finite."""
     check_dim("sample", "init", target, position.shape[-1])
     try:

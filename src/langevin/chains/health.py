@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["SIGN_HINT", "find_bad", "ran_off"]
+__all__ = ["SIGN_HINT", "find_bad", "ran_off", "together"]
 
 SIGN_HINT = "A log density given as an energy runs off: U = -log p, with a minus sign."
 _FAR, _LOW = 1e8, -1e10  # a chain out there, with an energy down there, is on its way down a hill without a bottom
@@ -52,6 +52,20 @@ def find_bad(
             events.append((start + row - 1, 1, _reason(float(energies[row, chain]))))
         step, _, reason = min(events)
         found[chain] = (max(0, step), reason)
+    return found
+
+
+def together(bad: Mapping[int, tuple[int, str]], group: int, chains: range, alive: Sequence[int]) -> dict[int, tuple[int, str]]:
+    """Return `bad` with the chains that meet one of them, which stop where the first of their group does."""
+    if group == 1:
+        return dict(bad)
+    found = {}
+    for chain in alive:
+        others = [other for other in bad if other // group == chain // group]
+        if others:
+            first = min(others, key=lambda other: bad[other][0])
+            step, reason = bad[first]
+            found[chain] = step, reason if chain == first else f"chain {chains[first]}, which it meets, stopped: {reason}"
     return found
 
 

@@ -1,14 +1,19 @@
-"""What is to be run and kept."""
+"""What is to be run and kept: a value that a run's folder holds, but for the sampler and functions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from langevin.schedules import explores
+from langevin.checks import needs
+from langevin.gradients import GradientFn, control_variate, full, minibatch, noisy
+from langevin.kernels import Kernel
+from langevin.schedules import AUTO
+from langevin.targets import Target
 
 __all__ = ["Keep", "Plan"]
 
@@ -20,22 +25,56 @@ class Plan:
     """What is to be run and kept.
 
     Args:
+        kernel: the sampler, whose exploration phases keep nothing.
         num_steps: steps in all.
         warmup: first steps whose draws are thrown away.
         thin: every how many steps a position is kept.
         seed: of everything random.
         chains: numbers of the chains.
         keep: "positions", "moments" or a function of one position.
-        step_size: the schedule, whose exploration phases keep nothing.
+        batch_size: rows per step and chain; None for all data.
+        mode: the centre of control variates, (dim,), or None.
+        found: what was said of the step size when it was found, or "".
     """
 
+    kernel: Kernel
     num_steps: int
     warmup: int
     thin: int
     seed: int
     chains: range
     keep: Keep
-    step_size: Callable[[int], float]
+    batch_size: int | None = None
+    mode: Tensor | None = None
+    found: str = ""
+
+    @classmethod
+    def of(cls, manifest: dict[str, Any], kernel: Kernel, keep: Callable[[Tensor], Tensor] | None, like: Tensor) -> Plan:
+        """Return the plan of a run's folder, whose positions are like `like`, with what is not in it."""
+        if kernel.step_size == AUTO and manifest["tuned"] is not None:
+            kernel = kernel.with_step_size(manifest["tuned"])
+        chains = range(manifest["first_chain"], manifest["first_chain"] + manifest["num_chains"])
+        mode = manifest["control_variate"]
+        return cls(
+            kernel.for_run(manifest["warmup"], like), manifest["num_steps"], manifest["warmup"], manifest["thin"], manifest["seed"],
+            chains, keep or manifest["keep"], manifest["batch_size"],
+            None if mode is None else torch.tensor(mode, dtype=torch.float64).to(like), manifest["found"],
+        )  # fmt: skip
+
+    def manifest(self, position: Tensor, compile: bool | str) -> dict[str, Any]:
+        """Return the plan as plain values, for a run's folder."""
+        return {
+            "num_steps": self.num_steps, "warmup": self.warmup, "thin": self.thin, "seed": self.seed,
+            "first_chain": self.chains.start, "num_chains": len(position), "dim": position.shape[-1], "num_draws": self.num_draws,
+            "batch_size": self.batch_size, "keep": self.what, "compile": compile, "description": self.description,
+            "tuned": self.kernel.step_size(0) if self.found else None, "found": self.found,
+            "control_variate": None if self.mode is None else self.mode.double().tolist(),
+        }  # fmt: skip
+
+    @property
+    def description(self) -> str:
+        """The sampler's SDE and law, and what was said of its step size."""
+        return self.kernel.description + (f"\n  {self.found}" if self.found else "")
 
     @property
     def num_draws(self) -> int:
@@ -54,9 +93,34 @@ class Plan:
         """
         since = max(steps.start, self.warmup) - self.warmup + 1
         first = self.warmup - 1 + -(-since // self.thin) * self.thin
-        return [place for place in range(first - steps.start, len(steps), self.thin) if not explores(self.step_size, steps[place])]
+        return [place for place in range(first - steps.start, len(steps), self.thin) if not self.kernel.explores(steps[place])]
 
     def kept(self, positions: Tensor) -> Tensor:
-        """Turn positions (draw, chain, dim) into what is stored, (chain, draw, ...)."""
-        by_chain = positions.transpose(0, 1)
-        return torch.func.vmap(torch.func.vmap(self.keep))(by_chain) if callable(self.keep) else by_chain
+        """Turn positions (draw, chain, dim) into what is stored, (draw, chain, ...)."""
+        return torch.func.vmap(torch.func.vmap(self.keep))(positions) if callable(self.keep) else positions
+
+    def event_shape(self, position: Tensor) -> tuple[int, ...]:
+        """Return the shape of what is kept of one position, or fail when nothing is, or `keep` makes no real tensor of it."""
+        if self.keep != "moments" and self.num_draws == 0:
+            raise needs("sample", "num_steps", "a step that is kept: after the warm-up, in no exploration phase", self.num_steps)
+        condition = "a function of one position (dim,), made of torch operations, that returns a real tensor"
+        try:
+            result = self.kept(position[None])
+        except Exception as error:
+            raise needs("sample", "keep", condition, f"{type(error).__name__}: {error}") from error
+        if not isinstance(result, Tensor) or result.is_complex():
+            found = result.dtype if isinstance(result, Tensor) else type(result).__name__
+            raise needs("sample", "keep", condition, found, TypeError)
+        return tuple(result.shape[2:])
+
+    def gradient(self, target: Target, columns: Sequence[Tensor], like: Tensor) -> GradientFn:
+        """Return the gradient that the run sees, for chains like `like`."""
+        if self.batch_size is None:
+            gradient_fn = full(target, columns or None)
+        elif self.mode is None:
+            gradient_fn = minibatch(target, columns, self.batch_size, seed=self.seed, chains=self.chains)
+        else:
+            gradient_fn = control_variate(target, columns, self.batch_size, self.mode, seed=self.seed, chains=self.chains)
+        if not target.gradient_noise:
+            return gradient_fn
+        return noisy(gradient_fn, target.gradient_noise, seed=self.seed, chains=self.chains, like=like)

@@ -8,18 +8,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from langevin.chains.health import find_bad, ran_off
+from langevin.chains.health import find_bad, ran_off, together
 from langevin.chains.plan import Plan
-from langevin.engines.blocks import Block, Trace, evaluate_chains
+from langevin.engines import Block, Trace, evaluate_chains
+from langevin.engines.blocks import stack_inputs
 from langevin.gradients import GradientFn
 from langevin.kernels import Kernel, KernelState
-from langevin.moments import add_moments
+from langevin.moments import add_moments, no_moments
 from langevin.store import Checkpoint, DiskStore, MemoryStore, Stop
 
-__all__ = ["Progress"]
+__all__ = ["Recorded"]
 
 
-class Progress(NamedTuple):
+class Recorded(NamedTuple):
     """Where the chains are, which have stopped, and what was kept."""
 
     state: KernelState
@@ -29,7 +30,12 @@ class Progress(NamedTuple):
     moments: dict[str, Tensor]  # running moments, where they are kept
 
     @classmethod
-    def of(cls, kernel: Kernel, checkpoint: Checkpoint) -> Progress:
+    def new(cls, plan: Plan, position: Tensor) -> Recorded:
+        """Nothing has happened yet."""
+        return cls(plan.kernel.init(position), {}, 0, 0, no_moments(position) if plan.keep == "moments" else {})
+
+    @classmethod
+    def of(cls, kernel: Kernel, checkpoint: Checkpoint) -> Recorded:
         """Read a checkpoint."""
         tensors = checkpoint.tensors
         memory = tuple(tensors[f"memory_{k}"] for k in range(len(kernel.memory)))
@@ -48,7 +54,7 @@ class Progress(NamedTuple):
         """The chains that go on, by index."""
         return [index for index in range(len(self.state.position)) if index not in self.stopped]
 
-    def after(self, plan: Plan, store: MemoryStore | DiskStore, trace: Trace, block: Block | None) -> Progress:
+    def after(self, plan: Plan, store: MemoryStore | DiskStore, trace: Trace, block: Block | None) -> Recorded:
         """Judge the chains after some steps, store the draws, and return the progress with them."""
         if block is None or not (trace.done or trace.failed):
             return self
@@ -66,10 +72,10 @@ class Progress(NamedTuple):
             is_regular = len(places) == len(range(places[0], len(steps), plan.thin))
             rows = slice(places[0], len(steps), plan.thin) if is_regular else places
             values = {
-                "draws": plan.kept(positions[rows]),
+                "draws": plan.kept(positions[rows]).transpose(0, 1),
                 "energy": energies[rows].T,
                 "gradient_norm": norms[rows].T,
-                "step_size": torch.tensor([block.clocks[place].step_size for place in places], dtype=torch.float64),
+                "step_size": stack_inputs([block.inputs[place] for place in places], positions)[0],
             }
             if stopped:
                 gone = ~self._count(range(steps.start, steps.stop), places, stopped).T
@@ -77,9 +83,9 @@ class Progress(NamedTuple):
                     values[name] = values[name].clone()
                     values[name][gone] = torch.nan
             store.write(self.kept, values)
-        return Progress(trace.state, stopped, self.kept + len(places), judged, moments)
+        return Recorded(trace.state, stopped, self.kept + len(places), judged, moments)
 
-    def judge_last(self, plan: Plan, gradient_fn: GradientFn, *, trust_errors: bool) -> tuple[Progress, list[int]]:
+    def judge_last(self, plan: Plan, gradient_fn: GradientFn, *, trust_errors: bool) -> tuple[Recorded, list[int]]:
         """Evaluate the target where the chains are, which tells whether the last draws count; also return chains that ran off.
 
         After an interrupt errors are not to be trusted: it may have left torch's own state half done.
@@ -87,7 +93,7 @@ class Progress(NamedTuple):
         state, alive = self.state, self.alive
         if self.judged == state.step or not alive:
             return self, []
-        (energy, gradient), failing = evaluate_chains(gradient_fn, state, alive)
+        (energy, gradient), failing = evaluate_chains(gradient_fn, state, alive, plan.kernel.group_size)
         if failing and not trust_errors:
             return self, []
         norm = torch.linalg.vector_norm(gradient, dim=-1)
@@ -101,8 +107,8 @@ class Progress(NamedTuple):
         return self._replace(stopped=stopped, judged=state.step, moments=moments), lost
 
     def _stops(self, plan: Plan, bad: Mapping[int, tuple[int, str]]) -> dict[int, Stop]:
-        """Count the draws of chains that went bad; the last one that was written may be bad, too."""
-        here = self.state.step
+        """Count the draws of chains that went bad, and of those that meet them; the last one written may be bad, too."""
+        here, bad = self.state.step, together(bad, plan.kernel.group_size, plan.chains, self.alive)
 
         def draws(step: int) -> int:
             return self.kept + (len(plan.chosen(range(here, step))) if step >= here else -len(plan.chosen(range(step, here))))

@@ -13,7 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from langevin.checks import check_field, check_number, needs
-from langevin.drifts.base import Memory, ScaledAverage
+from langevin.drifts.base import Memory, Number, ScaledAverage
 
 __all__ = ["AdaMax", "Adam", "AdamFull"]
 
@@ -72,7 +72,7 @@ class Adam(_AdamLike):
         return ("square_average",)
 
     @override
-    def scale_update(self, memory: Memory, gradient: Tensor, started: float = 1.0) -> Memory:
+    def scale_update(self, memory: Memory, gradient: Tensor, started: Number = 1.0) -> Memory:
         (square_average,) = memory
         beta = self.betas[1] * started
         return (beta * square_average + (1 - beta) * (gradient * gradient),)
@@ -126,7 +126,7 @@ class AdamFull(Adam):
         return torch.zeros_like(position), position.new_zeros((*position.shape, position.shape[-1]))
 
     @override
-    def scale_update(self, memory: Memory, gradient: Tensor, started: float = 1.0) -> Memory:
+    def scale_update(self, memory: Memory, gradient: Tensor, started: Number = 1.0) -> Memory:
         (square_average,) = memory
         beta = self.betas[1] * started
         return (beta * square_average + (1 - beta) * (gradient[..., :, None] * gradient[..., None, :]),)
@@ -190,7 +190,7 @@ class AdaMax(_AdamLike):
         return ("largest",)
 
     @override
-    def scale_update(self, memory: Memory, gradient: Tensor, started: float = 1.0) -> Memory:
+    def scale_update(self, memory: Memory, gradient: Tensor, started: Number = 1.0) -> Memory:
         (largest,) = memory
         return ((self.betas[1] * largest).maximum(gradient.abs()),)
 

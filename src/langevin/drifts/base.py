@@ -8,10 +8,13 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-__all__ = ["Drift", "Memory", "ScaledAverage"]
+__all__ = ["Drift", "Memory", "Number", "ScaledAverage"]
 
 Memory = tuple[Tensor, ...]
 """The tensors a part remembers between steps; all start at zero."""
+
+Number = float | Tensor
+"""A number for all chains, or a tensor (chains, 1) with one for each."""
 
 
 @runtime_checkable
@@ -79,7 +82,7 @@ class ScaledAverage(Drift):
         """Names of the tensors that make up V."""
         return ()
 
-    def scale_update(self, memory: Memory, gradient: Tensor, started: float = 1.0) -> Memory:
+    def scale_update(self, memory: Memory, gradient: Tensor, started: Number = 1.0) -> Memory:
         """Return V after this step's gradient; with `started` 0 it holds this gradient alone."""
         return ()
 

@@ -1,21 +1,24 @@
-"""What every kernel shares: its state, `init`, `step` and `describe` around one formula, `update`."""
+"""What every kernel shares: its state, the inputs of a step, and `init`, `step` and `describe` around one formula, `update`."""
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from langevin.checks import check_field, check_number, check_position, needs
-from langevin.drifts import Memory
-from langevin.schedules import as_schedule
+from langevin.drifts import Memory, Number
+from langevin.preconditioners import Identity, Preconditioner
+from langevin.schedules import Schedule, as_schedule, constant
+from langevin.targets import Evaluation
 
-__all__ = ["Clock", "Kernel", "KernelState", "StepInfo"]
+__all__ = ["Kernel", "KernelState", "StepInputs"]
 
 
 class KernelState(NamedTuple):
@@ -26,41 +29,35 @@ class KernelState(NamedTuple):
     step: int  # t, the number of steps taken
 
 
-class StepInfo(NamedTuple):
-    """What a reader of the step may want; no copies are made."""
+class StepInputs(NamedTuple):
+    """What a formula knows of its place in the run: handed in at every step, for all chains or for each of them."""
 
-    step_size: float  # the epsilon used
-    gradient: Tensor  # the gradient used, shape (..., dim)
-
-
-class Clock(NamedTuple):
-    """What a formula knows of its place in the run: numbers that the engines hand in anew at every step."""
-
-    step_size: float  # epsilon
-    started: float = 1.0  # 0 at the first step, 1 afterwards
-    annealing: float = 1.0  # what the bias factor is multiplied by
-    adapting: float = 1.0  # 1 while a scale that is to be frozen still follows the gradients, 0 afterwards
+    step_size: Number  # ε
+    temperature: Number = 1.0  # τ; 0 in the exploration phases of a schedule
+    annealing: Number = 1.0  # what the bias factor is multiplied by
+    adapting: Number = 1.0  # 1 while a scale that is to be frozen still follows the gradients, 0 afterwards
+    started: Number = 1.0  # 0 at the first step, 1 afterwards
 
 
 @dataclass(frozen=True)
 class Kernel(ABC):
     """One transition of a sampler of ``exp(-U / temperature)``.
 
-    A kernel never sees the target: it is handed the gradient of U and standard normal noise. Its settings are the fields of a
-    frozen dataclass and its mathematics is one method, `update`; `step` adds the schedule and the step count.
+    A kernel never sees the target: it is handed an evaluation (energy and gradient of U) and standard normal noise. Its settings
+    are the fields of a frozen dataclass and its mathematics is one method, `update`.
 
     Args:
-        name: the recipe's name, for messages.
-        step_size: epsilon on the scale of U: a number, a schedule, or "auto" for one that `sample` finds.
-        temperature: tau >= 0; 0 makes the sampler a deterministic optimizer.
+        name: the sampler's name, for messages.
+        step_size: ε on the scale of U, a schedule; `langevin.schedules.AUTO` stands for one that `sample` finds.
+        temperature: τ >= 0; 0 makes the sampler a deterministic optimizer.
     """
 
     name: str
-    step_size: Callable[[int], float] | float | str
+    step_size: Schedule
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        """Check the settings."""
+        """Check the settings; numbers and functions become schedules."""
         object.__setattr__(self, "step_size", as_schedule(self.name, "step_size", self.step_size))
         check_field(self, self.name, "temperature", ">= 0", lambda v: v >= 0)
 
@@ -71,7 +68,7 @@ class Kernel(ABC):
 
     @property
     def num_noises(self) -> int:
-        """How many standard normals a step takes per element; above 1 the noise has a leading axis of that length."""
+        """How many standard normals a step takes per element."""
         return 1
 
     @property
@@ -79,16 +76,46 @@ class Kernel(ABC):
         """Whether `update` is made of operators only, each element apart, so that a fused engine can be generated from it."""
         return True
 
-    @abstractmethod
-    def update(self, position: Tensor, gradient: Tensor, noise: Tensor, memory: Memory, clock: Clock) -> tuple[Tensor, Memory]:
-        """Return the new position and memory: the sampler's formula."""
+    @property
+    def needs_energy(self) -> bool:
+        """Whether `update` looks at the energy, which an optimizer does not know."""
+        return False
 
-    def clock(self, step: int) -> Clock:
-        """Return the numbers of a step."""
-        step_size = self._value("step_size", step)
-        if step_size == 0:
-            raise needs(self.name, "step_size", f"> 0 at every step (step {step})", step_size)
-        return Clock(step_size, float(step > 0))
+    @property
+    def group_size(self) -> int:
+        """How many consecutive chains meet in `update`: they run, and stop, together. 1 for chains that do not see each other."""
+        return 1
+
+    @abstractmethod
+    def update(
+        self, position: Tensor, evaluation: Evaluation, noise: Tensor, memory: Memory, inputs: StepInputs
+    ) -> tuple[Tensor, Memory]:
+        """Return the new position and memory: the sampler's formula. `noise` has a leading axis of length `num_noises`."""
+
+    @property
+    def formula(self) -> Callable[..., tuple[Tensor, Memory]]:
+        """`update` without the settings that its inputs carry, so that compiled code serves all of them."""
+        return dataclasses.replace(self, step_size=constant(1.0), temperature=1.0).update
+
+    def inputs(self, step: int, *, seen: int | None = None, step_size: float | None = None) -> StepInputs:
+        """Return the inputs of a step.
+
+        Args:
+            step: 0, 1, 2, ...
+            seen: how many gradients the memory has seen, where that is not `step`: a parameter may get its first gradient late.
+            step_size: instead of the schedule's; an optimizer has a learning rate.
+        """
+        temperature = self.temperature
+        if step_size is None:
+            step_size = self._value("step_size", step)
+            temperature = 0.0 if self.explores(step) else temperature
+            if step_size == 0:
+                raise needs(self.name, "step_size", f"> 0 at every step (step {step})", step_size)
+        return StepInputs(step_size, temperature, started=float((step if seen is None else seen) > 0))
+
+    def explores(self, step: int) -> bool:
+        """Say whether a step belongs to an exploration phase: its temperature is 0, and `sample` keeps no draws."""
+        return self.step_size.explores(step)
 
     def _value(self, setting: str, step: int) -> float:
         """Return what the schedule in a field says of a step; a schedule may be any function of the user's."""
@@ -105,13 +132,21 @@ class Kernel(ABC):
         """Return the memory before the first step."""
         return tuple(torch.zeros_like(position) for _ in self.memory)
 
-    def for_run(self, warmup: int) -> Kernel:
-        """Return the kernel for a run with `warmup` first steps that are thrown away; a kernel that learns may need them."""
+    def for_run(self, warmup: int, position: Tensor) -> Kernel:
+        """Return the kernel for a run from `position`, whose `warmup` first steps are thrown away; one that learns needs them."""
         return self
 
-    def noise_scale(self, step_size: float) -> float:
+    def with_step_size(self, step_size: float) -> Self:
+        """Return the same sampler with another step size."""
+        return dataclasses.replace(self, step_size=as_schedule(self.name, "step_size", step_size))
+
+    def without_metric(self) -> tuple[Kernel, Preconditioner]:
+        """Return the kernel with its metric made the identity, and the metric."""
+        return self, Identity()
+
+    def noise_scale(self, inputs: StepInputs) -> Number:
         """Return the standard deviation that the noise gives one element in one step, where the metric is one."""
-        return (2 * step_size * self.temperature) ** 0.5
+        return (2 * inputs.step_size * inputs.temperature) ** 0.5
 
     @property
     @abstractmethod
@@ -132,23 +167,21 @@ class Kernel(ABC):
         check_position(self.name, "position", position)
         return KernelState(position, self.start(position), 0)
 
-    def step(self, state: KernelState, gradient: Tensor, noise: Tensor) -> tuple[KernelState, StepInfo]:
+    def step(self, state: KernelState, evaluation: Evaluation, noise: Tensor, inputs: StepInputs | None = None) -> KernelState:
         """Take one step.
 
         Args:
             state: where the chains are.
-            gradient: (an estimate of) the gradient of U at `state.position`, of its shape.
-            noise: standard normals, of the shape of the position; with `num_noises` > 1, that many of them stacked.
-
-        Returns:
-            The next state, and what a reader may want to know of the step.
+            evaluation: energy and gradient of U (or estimates of them) at `state.position`.
+            noise: standard normals, (num_noises, *position.shape).
+            inputs: those of the step; by default `self.inputs(state.step)`.
         """
         shape = state.position.shape
-        noise_shape = shape if self.num_noises == 1 else (self.num_noises, *shape)
-        if gradient.shape != shape:
-            raise needs(self.name, "gradient", f"the shape of the position {tuple(shape)}", tuple(gradient.shape))
-        if noise.shape != noise_shape:
-            raise needs(self.name, "noise", f"shape {tuple(noise_shape)}", tuple(noise.shape))
-        clock = self.clock(state.step)
-        position, memory = self.update(state.position, gradient, noise, state.memory, clock)
-        return KernelState(position, memory, state.step + 1), StepInfo(clock.step_size, gradient)
+        if evaluation.gradient.shape != shape:
+            found = tuple(evaluation.gradient.shape)
+            raise needs(self.name, "evaluation", f"a gradient of the position's shape {tuple(shape)}", found)
+        if noise.shape != (self.num_noises, *shape):
+            raise needs(self.name, "noise", f"shape {(self.num_noises, *shape)}", tuple(noise.shape))
+        inputs = self.inputs(state.step) if inputs is None else inputs
+        position, memory = self.update(state.position, evaluation, noise, state.memory, inputs)
+        return KernelState(position, memory, state.step + 1)

@@ -11,7 +11,8 @@ from typing_extensions import override
 
 from langevin.checks import check_function, check_integer, needs
 from langevin.drifts import Memory
-from langevin.kernels.base import Clock, Kernel
+from langevin.kernels.base import Kernel, StepInputs
+from langevin.targets import Evaluation
 
 __all__ = ["CompleteRecipe"]
 
@@ -67,17 +68,18 @@ class CompleteRecipe(Kernel):
         return False
 
     @override
-    def update(self, position: Tensor, gradient: Tensor, noise: Tensor, memory: Memory, clock: Clock) -> tuple[Tensor, Memory]:
-        dim, step_size = position.shape[-1], clock.step_size
-        noise = torch.cat(list(noise), -1) if self.num_noises > 1 else noise
+    def update(
+        self, position: Tensor, evaluation: Evaluation, noise: Tensor, memory: Memory, inputs: StepInputs
+    ) -> tuple[Tensor, Memory]:
+        dim, gradient, kicks = position.shape[-1], evaluation.gradient, torch.cat(list(noise), -1)
         state = torch.cat([position, *memory], -1).reshape(-1, self.num_noises * dim)
 
         def change(xi: Tensor) -> Tensor:
             matrix, divergence, root = torch.func.vmap(self._coefficients)(xi)
             force = torch.cat([gradient.reshape(-1, dim), self._kinetic_gradient(xi[:, dim:])], -1)
-            drift = (matrix @ force[..., None])[..., 0] - self.temperature * divergence
-            kick = (root @ noise.reshape(xi.shape)[..., None])[..., 0]
-            return -step_size * drift + self.noise_scale(step_size) * kick
+            drift = (matrix @ force[..., None])[..., 0] - inputs.temperature * divergence
+            kick = (root @ kicks.reshape(xi.shape)[..., None])[..., 0]
+            return -inputs.step_size * drift + self.noise_scale(inputs) * kick
 
         if self.num_auxiliary:
             state = torch.cat([state[:, :dim], state[:, dim:] + change(state)[:, dim:]], -1)

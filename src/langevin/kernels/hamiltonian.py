@@ -8,8 +8,9 @@ from torch import Tensor
 from typing_extensions import override
 
 from langevin.checks import check_field
-from langevin.drifts import Memory
-from langevin.kernels.base import Clock, Kernel
+from langevin.drifts import Memory, Number
+from langevin.kernels.base import Kernel, StepInputs
+from langevin.targets import Evaluation
 
 __all__ = ["Hamiltonian"]
 
@@ -38,15 +39,17 @@ class Hamiltonian(Kernel):
         return ("velocity",)
 
     @override
-    def update(self, position: Tensor, gradient: Tensor, noise: Tensor, memory: Memory, clock: Clock) -> tuple[Tensor, Memory]:
+    def update(
+        self, position: Tensor, evaluation: Evaluation, noise: Tensor, memory: Memory, inputs: StepInputs
+    ) -> tuple[Tensor, Memory]:
         (velocity,) = memory
-        kick = self.noise_scale(clock.step_size) * noise
-        velocity = self.beta * velocity - clock.step_size * gradient + kick
+        (eta,) = noise
+        velocity = self.beta * velocity - inputs.step_size * evaluation.gradient + self.noise_scale(inputs) * eta
         return position + velocity, (velocity,)
 
     @override
-    def noise_scale(self, step_size: float) -> float:
-        return (2 * self.temperature * step_size * (1 - self.beta)) ** 0.5
+    def noise_scale(self, inputs: StepInputs) -> Number:
+        return (2 * inputs.temperature * inputs.step_size * (1 - self.beta)) ** 0.5
 
     @property
     @override

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -11,9 +10,10 @@ from torch import Tensor
 from typing_extensions import override
 
 from langevin.checks import check_integer, needs
-from langevin.drifts import Memory, Momentum, ScaledAverage
-from langevin.kernels.base import Clock, Kernel
-from langevin.schedules import as_schedule, constant, explores
+from langevin.drifts import Memory, Momentum, Number, ScaledAverage
+from langevin.kernels.base import Kernel, StepInputs
+from langevin.schedules import Schedule, as_schedule, constant
+from langevin.targets import Evaluation
 
 __all__ = ["Invariant"]
 
@@ -47,7 +47,7 @@ class Invariant(Kernel):
     """
 
     drift: ScaledAverage = field(default_factory=Momentum)
-    annealing: Callable[[int], float] | float = 1.0
+    annealing: Schedule = constant(1.0)
     adapt_steps: int | None = None
 
     def __post_init__(self) -> None:
@@ -62,7 +62,7 @@ class Invariant(Kernel):
     @property
     @override
     def memory(self) -> tuple[str, ...]:
-        return ("velocity", "last_noise", *self.drift.scale_memory)
+        return ("velocity", "passing_velocity", *self.drift.scale_memory)
 
     @property
     @override
@@ -79,13 +79,14 @@ class Invariant(Kernel):
         return torch.zeros_like(position), torch.zeros_like(position), *self.drift.start(position)[1:]
 
     @override
-    def clock(self, step: int) -> Clock:
-        is_warming = explores(self.step_size, step)  # type: ignore[arg-type] # a schedule since __post_init__
-        adapting = float(self.adapt_steps is None or step < self.adapt_steps or is_warming)
-        return super().clock(step)._replace(annealing=self._value("annealing", step), adapting=adapting)
+    def inputs(self, step: int, *, seen: int | None = None, step_size: float | None = None) -> StepInputs:
+        since = step if seen is None else seen
+        adapting = float(self.adapt_steps is None or since < self.adapt_steps or self.explores(step))
+        inputs = super().inputs(step, seen=seen, step_size=step_size)
+        return inputs._replace(annealing=self._value("annealing", step), adapting=adapting)
 
     @override
-    def for_run(self, warmup: int) -> Kernel:
+    def for_run(self, warmup: int, position: Tensor) -> Kernel:
         if not self.drift.scale_memory or self.adapt_steps is not None:
             return self
         if warmup < 1:
@@ -93,26 +94,29 @@ class Invariant(Kernel):
         return dataclasses.replace(self, adapt_steps=warmup)
 
     @override
-    def update(self, position: Tensor, gradient: Tensor, noise: Tensor, memory: Memory, clock: Clock) -> tuple[Tensor, Memory]:
+    def update(
+        self, position: Tensor, evaluation: Evaluation, noise: Tensor, memory: Memory, inputs: StepInputs
+    ) -> tuple[Tensor, Memory]:
         velocity, last, *scale = memory
-        eta, xi = noise
-        eps, tau, beta = clock.step_size, self.temperature, self.drift.smoothing
+        gradient, (eta, xi) = evaluation.gradient, noise
+        eps, tau, beta = inputs.step_size, inputs.temperature, self.drift.smoothing
         # While it adapts the scale knows the current gradient, which bounds the kick; frozen, it is a constant.
-        learnt = self.drift.scale_update(tuple(scale), gradient, clock.started)
-        scale = [clock.adapting * new + (1 - clock.adapting) * old for new, old in zip(learnt, scale, strict=True)]
-        stride = (2 * self.drift.bias_factor * clock.annealing * eps * (1 - beta) / (1 + beta)) ** 0.5
+        learnt = self.drift.scale_update(tuple(scale), gradient, inputs.started)
+        scale = [inputs.adapting * new + (1 - inputs.adapting) * old for new, old in zip(learnt, scale, strict=True)]
+        stride = (2 * self.drift.bias_factor * inputs.annealing * eps * (1 - beta) / (1 + beta)) ** 0.5
 
         kicked = velocity - stride * self.drift.root(tuple(scale), gradient)
         refreshed = beta * kicked + (tau * (1 - beta * beta)) ** 0.5 * xi
         inertia = 0.5 * stride * self.drift.root(tuple(scale), kicked + refreshed)
-        moved = position - eps * gradient + (0.5 * eps * tau) ** 0.5 * (last + eta) + inertia
-        return moved, (refreshed, 1.0 * eta, *scale)  # times 1: a scan may not hand its input on as memory
+        passing = tau**0.5 * eta  # the velocity made anew at every step
+        moved = position - eps * gradient + (0.5 * eps) ** 0.5 * (last + passing) + inertia
+        return moved, (refreshed, passing, *scale)
 
-    def noise_scale(self, step_size: float) -> float:
-        """Return the standard deviation of what eta, eta' and xi' give theta in one step, where G is one, as in the first step."""
-        # sqrt(eps tau / 2) (eta + eta') and (h / 2) sqrt(tau (1 - beta^2)) xi'
-        inertia = self.drift.bias_factor * self._value("annealing", 0) * (1 - self.drift.smoothing) ** 2 / 2
-        return (step_size * self.temperature * (1 + inertia)) ** 0.5
+    @override
+    def noise_scale(self, inputs: StepInputs) -> Number:
+        # sqrt(ε τ / 2) (η + η') and (h / 2) sqrt(τ (1 - β^2)) ξ', where G is one, as in the first step
+        inertia = self.drift.bias_factor * inputs.annealing * (1 - self.drift.smoothing) ** 2 / 2
+        return (inputs.step_size * inputs.temperature * (1 + inertia)) ** 0.5
 
     @property
     @override

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
 from dataclasses import dataclass, field
 
 import torch
@@ -11,9 +11,10 @@ from typing_extensions import override
 
 from langevin.checks import needs
 from langevin.drifts import Drift, Memory, NoDrift
-from langevin.kernels.base import Clock, Kernel
-from langevin.preconditioners import Fisher, Identity, Preconditioner
-from langevin.schedules import as_schedule, constant
+from langevin.kernels.base import Kernel, StepInputs
+from langevin.preconditioners import Identity, Preconditioner
+from langevin.schedules import Schedule, as_schedule, constant
+from langevin.targets import Evaluation
 
 __all__ = ["Langevin"]
 
@@ -30,7 +31,7 @@ class Langevin(Kernel):
 
     drift: Drift = field(default_factory=NoDrift)
     preconditioner: Preconditioner = field(default_factory=Identity)
-    annealing: Callable[[int], float] | float = 1.0
+    annealing: Schedule = constant(1.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -49,36 +50,38 @@ class Langevin(Kernel):
     @property
     @override
     def is_elementwise(self) -> bool:
-        return (
-            self.drift.is_elementwise
-            and not isinstance(self.preconditioner, Fisher)
-            and getattr(self.preconditioner, "curvature", None) is None
-        )
+        return self.drift.is_elementwise and self.preconditioner.is_elementwise
 
     @override
-    def clock(self, step: int) -> Clock:
-        return super().clock(step)._replace(annealing=self._value("annealing", step))
+    def inputs(self, step: int, *, seen: int | None = None, step_size: float | None = None) -> StepInputs:
+        return super().inputs(step, seen=seen, step_size=step_size)._replace(annealing=self._value("annealing", step))
+
+    @override
+    def without_metric(self) -> tuple[Kernel, Preconditioner]:
+        return dataclasses.replace(self, preconditioner=Identity()), self.preconditioner
 
     @override
     def start(self, position: Tensor) -> Memory:
         return self.drift.start(position) + tuple(torch.zeros_like(position) for _ in self.preconditioner.memory)
 
     @override
-    def update(self, position: Tensor, gradient: Tensor, noise: Tensor, memory: Memory, clock: Clock) -> tuple[Tensor, Memory]:
+    def update(
+        self, position: Tensor, evaluation: Evaluation, noise: Tensor, memory: Memory, inputs: StepInputs
+    ) -> tuple[Tensor, Memory]:
         split = len(self.drift.memory)
         averages, metric_memory = memory[:split], memory[split:]
+        gradient, (eta,) = evaluation.gradient, noise
         bias = self.drift.bias(averages)  # m_t and V_t: gradients before step t
-        metric_memory = self.preconditioner.update(metric_memory, gradient, clock.started)
+        metric_memory = self.preconditioner.update(metric_memory, gradient, inputs.started)
         metric = self.preconditioner.metric(metric_memory, position)
 
-        step_size = clock.step_size
-        force = gradient if bias is None else gradient + clock.annealing * bias
-        move = step_size * self.preconditioner.apply(metric, force)
-        kick = self.noise_scale(step_size) * self.preconditioner.spread(metric, noise)
+        force = gradient if bias is None else gradient + inputs.annealing * bias
+        move = inputs.step_size * self.preconditioner.apply(metric, force)
+        kick = self.noise_scale(inputs) * self.preconditioner.spread(metric, eta)
         moved = position - move + kick
         gamma = self.preconditioner.divergence(metric, metric_memory, position, gradient)
         if gamma is not None:
-            moved = moved + step_size * self.temperature * gamma
+            moved = moved + inputs.step_size * inputs.temperature * gamma
         return moved, self.drift.update(averages, gradient) + metric_memory
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import operator
 from collections.abc import Callable, Iterable
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 from langevin.checks import check_function, check_integer, check_number, lacks_memory, needs
-from langevin.kernels import Clock, Kernel
+from langevin.kernels import Kernel, StepInputs
 from langevin.noise.address import MAX_CHAIN, MAX_SEED, MAX_STEP, check_int
 from langevin.optim import addresses
 from langevin.optim.state import STEPS, check_group_names, memory_like, plain_setting, restored_setting, wide_dtype
@@ -44,8 +43,8 @@ class Common(TypedDict, total=False):
 class LangevinOptimizer(torch.optim.Optimizer):
     """A sampler of ``exp(-U / temperature)`` with ``U = num_data * loss - log prior``, for any training loop.
 
-    The loss is the mean over the batch, as for SGD; nothing else is to be scaled by the user. A subclass names its sampler's builder
-    and its settings; the formula is the sampler's own.
+    The loss is the mean over the batch, as for SGD; nothing else is to be scaled by the user. A subclass names the builder of its
+    sampler and its settings; the formula is the sampler's own.
 
     Every normal is a function of (seed, chain, step, address of the element), so runs repeat bit for bit, and two optimizers with
     the same seed and chain draw the same noise wherever their addresses overlap. Give
@@ -166,7 +165,10 @@ class LangevinOptimizer(torch.optim.Optimizer):
             raise needs(who, "prior", "None or a prior of langevin.priors", group["prior"], TypeError)
         if group["fused"] is not None and not isinstance(group["fused"], bool):
             raise needs(who, "fused", "None, True or False", group["fused"], TypeError)
-        self._kernel(group)  # checks the rest
+        kernel = self._kernel(group)  # checks the rest
+        if kernel.needs_energy or kernel.group_size > 1:
+            what = "a sampler of one chain that looks at gradients only"
+            raise needs(who, "builder", what, f"{kernel.name}, which needs the energy or other chains")
         for parameter in group["params"]:
             if not parameter.is_floating_point():
                 raise needs(who, "params", "real floating-point parameters", parameter.dtype, TypeError)
@@ -231,8 +233,8 @@ class LangevinOptimizer(torch.optim.Optimizer):
         """Return the parameters of a group that have a gradient, with their memory, which is made here when they are new."""
         names, who = kernel.memory, type(self).__name__
         check_int(who, "step", group["step"], 0, MAX_STEP)
-        now = kernel.clock(group["step"])._replace(step_size=float(group["lr"]) / group["num_data"])
-        clocks: dict[int, Clock] = {group["step"]: now}  # the parameters that were there from the first step on
+        epsilon = float(group["lr"]) / group["num_data"]
+        inputs: dict[int, StepInputs] = {}  # by the number of gradients seen: a first one may come late
         entries = []
         for parameter, offset in zip(group["params"], offsets, strict=True):
             if (gradient := parameter.grad) is None:
@@ -241,9 +243,9 @@ class LangevinOptimizer(torch.optim.Optimizer):
             row = row_of(group, parameter, gradient, memory, offset)
             if row is None:
                 self._check_tensors(parameter, gradient, dict(zip(names, memory, strict=True)))
-            if steps not in clocks:  # a first gradient may come late: adaptation is counted from there
-                clocks[steps] = now._replace(started=float(steps > 0), adapting=kernel.clock(steps).adapting)
-            entries.append(Entry(parameter, gradient, memory, offset, clocks[steps], row))
+            if steps not in inputs:
+                inputs[steps] = kernel.inputs(group["step"], seen=steps, step_size=epsilon)
+            entries.append(Entry(parameter, gradient, memory, offset, inputs[steps], row))
         return entries
 
     def _memory(self, parameter: Tensor, kernel: Kernel, names: tuple[str, ...]) -> tuple[list[Tensor], int]:
@@ -377,14 +379,14 @@ class LangevinOptimizer(torch.optim.Optimizer):
         epsilon = float(group["lr"]) / group["num_data"]
         if epsilon == 0:
             return f"group {number}: lr 0, nothing moves"
-        kernel = dataclasses.replace(self._kernel(group), step_size=epsilon)
+        kernel = self._kernel(group).with_step_size(epsilon)
         elements = sum(parameter.numel() for parameter in group["params"])
         return "\n".join(
             [
                 f"group {number}: {elements:,} elements, step {group['step']}, seed {group['seed']}, chain {group['chain']}",
                 f"  U = {group['num_data']} * mean loss - log prior, prior: {group['prior'] or 'flat'}",
                 f"  epsilon = lr / num_data = {float(group['lr']):g} / {group['num_data']} = {epsilon:g}",
-                f"  noise: standard deviation {kernel.noise_scale(epsilon):g} per element and step",
+                f"  noise: standard deviation {kernel.noise_scale(kernel.inputs(0)):g} per element and step",
                 *(f"  {line}" for line in kernel.description.splitlines()),
             ]
         )

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from langevin.checks import needs
 from langevin.gradients import energy_gradient
-from langevin.kernels import Clock, Kernel
+from langevin.kernels import Kernel, StepInputs
 from langevin.noise import UPDATE_NOISES, normal, stream
 from langevin.optim.state import wide_dtype
+from langevin.targets import Evaluation
 
 try:
     from langevin.engines import fused as engine
@@ -23,6 +24,9 @@ except ImportError:  # no numba: the torch engine serves the CPU too
 __all__ = ["Entry", "row_of", "update"]
 
 
+_UNKNOWN = torch.tensor(torch.nan)  # the energy: a kernel that needs it is refused
+
+
 class Entry(NamedTuple):
     """A parameter that has a gradient, as the engines see it."""
 
@@ -30,7 +34,7 @@ class Entry(NamedTuple):
     gradient: Tensor
     memory: list[Tensor]
     offset: int  # address of its first element, in elements of its dtype
-    clock: Clock  # the numbers of its step
+    inputs: StepInputs  # of its step
     row: Any  # of the fused engine's table; None where it does not take these tensors
 
 
@@ -41,20 +45,20 @@ def row_of(group: dict[str, Any], position: Tensor, gradient: Tensor, memory: li
 
 def update(who: str, group: dict[str, Any], kernel: Kernel, entries: list[Entry]) -> None:
     """Move the parameters: those the fused engine can take in one call per dtype, the others one by one."""
-    batches: dict[tuple[torch.dtype, Clock], list[Entry]] = {}
+    batches: dict[tuple[torch.dtype, StepInputs], list[Entry]] = {}
     troubles: dict[torch.dtype, str | None] = {}
     for entry in entries:
         dtype = entry.position.dtype
         if entry.row is not None and dtype not in troubles:
             troubles[dtype] = _untraceable(kernel, group["prior"], dtype)
         if entry.row is not None and troubles[dtype] is None:
-            batches.setdefault((dtype, entry.clock), []).append(entry)
+            batches.setdefault((dtype, entry.inputs), []).append(entry)
         elif group["fused"] is True:
             reason = troubles.get(dtype) or (engine.misfit(*entry[:3]) if engine is not None else "numba is not installed")
             raise needs(who, "fused", f"None or False: {reason}", True)
         else:
             _update_by_torch(group, kernel, entry)
-    for (dtype, clock), batch in batches.items():
+    for (dtype, inputs), batch in batches.items():
         clashing = engine.clashing_rows([entry.row for entry in batch], dtype)
         for number in clashing:
             _update_by_torch(group, kernel, batch[number])
@@ -62,7 +66,7 @@ def update(who: str, group: dict[str, Any], kernel: Kernel, entries: list[Entry]
             engine.fuse(kernel, group["prior"], dtype)(
                 np.array([entry.row.numbers for number, entry in enumerate(batch) if number not in clashing], dtype=np.int64),
                 num_data=group["num_data"],
-                clock=clock,
+                inputs=inputs,
                 seed=group["seed"],
                 chain=group["chain"],
                 step=group["step"],
@@ -111,10 +115,10 @@ def _update_by_torch(group: dict[str, Any], kernel: Kernel, entry: Entry) -> Non
     ]
     moved, memory = kernel.update(
         position,
-        energy_gradient(gradient, position, group["num_data"], group["prior"]),
-        noises[0] if kernel.num_noises == 1 else torch.stack(noises),
+        Evaluation(_UNKNOWN, energy_gradient(gradient, position, group["num_data"], group["prior"])),
+        torch.stack(noises),
         tuple(entry.memory),
-        entry.clock,
+        entry.inputs,
     )
     for old, new in zip((entry.position, *entry.memory), (moved, *memory), strict=True):
         old.copy_(new)

@@ -166,6 +166,7 @@ _FIELDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "keep": ('"positions", "moments" or "function"', lambda v: v in ("positions", "moments", "function")),
     "compile": ('True, False or "auto"', lambda v: v in (True, False, "auto")),
     "description": ("a text", lambda v: isinstance(v, str)),
+    "found": ("a text", lambda v: isinstance(v, str)),
     "tuned": ("None or a number > 0", lambda v: v is None or (_is_number(v) and v > 0)),
     "control_variate": ("None or finite numbers", lambda v: v is None or (isinstance(v, list) and all(map(_is_number, v)))),
     "fingerprints": ("an object", lambda v: isinstance(v, dict)),

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from langevin.checks import check_number, check_tensor, needs
-from langevin.targets.base import Batch, Evaluation
+from langevin.targets.base import Batch, Evaluation, Target
 from langevin.targets.priors import SCALE, is_scale
 
 __all__ = ["FIVE_MODES", "Gaussian", "Mixture", "gaussian", "mixture"]
@@ -20,7 +21,7 @@ FIVE_MODES = ((-3.0, -3.0), (-3.0, 0.0), (0.0, 0.0), (3.0, 0.0), (3.0, 3.0))
 
 
 @dataclass(frozen=True, eq=False)
-class Gaussian:
+class Gaussian(Target):
     """``U = (theta - mean)^T Sigma^-1 (theta - mean) / 2`` up to a constant; use `gaussian` to build one."""
 
     covariance: Tensor
@@ -28,15 +29,13 @@ class Gaussian:
     precision: Tensor
     gradient_noise: float
 
-    needs_data = False
+    has_closed_form = True
 
-    @property
-    def dim(self) -> int:
-        """The number of elements of theta."""
-        return len(self.mean)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dim", len(self.mean))
 
+    @override
     def evaluate(self, position: Tensor, batch: Batch | None = None) -> Evaluation:
-        """Return U and ``Sigma^-1 (theta - mean)``."""
         centred = position - self.mean.to(position)
         gradient = centred @ self.precision.to(position)
         return Evaluation(0.5 * (centred * gradient).sum(-1), gradient)
@@ -51,7 +50,7 @@ class Gaussian:
 
 
 @dataclass(frozen=True, eq=False)
-class Mixture:
+class Mixture(Target):
     """``U = -log sum_k w_k N(theta; mu_k, std**2 I)``; use `mixture` to build one."""
 
     means: Tensor
@@ -59,15 +58,13 @@ class Mixture:
     weights: Tensor
     gradient_noise: float
 
-    needs_data = False
+    has_closed_form = True
 
-    @property
-    def dim(self) -> int:
-        """The number of elements of theta."""
-        return self.means.shape[-1]
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dim", self.means.shape[-1])
 
+    @override
     def evaluate(self, position: Tensor, batch: Batch | None = None) -> Evaluation:
-        """Return U and its gradient, the distance to the means weighted by the components' shares."""
         offsets = position[..., None, :] - self.means.to(position)
         dim = position.shape[-1]
         constant = self.weights.to(position).log() - 0.5 * dim * math.log(2 * math.pi * self.std**2)

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from langevin.checks import check_function, check_number, needs, takes
-from langevin.targets.base import Batch, Evaluation
-from langevin.targets.priors import Prior
+from langevin.targets.base import Batch, Evaluation, Target
+from langevin.targets.priors import Prior, check_prior
 
-__all__ = ["EnergyTarget", "LikelihoodTarget", "energy", "likelihood"]
+__all__ = ["EnergyTarget", "LikelihoodTarget", "energy", "likelihood", "posterior_energy"]
 
 _ARGUMENTS = {"energy": "one position (dim,)", "likelihood": "one position (dim,) and the data's columns"}
 
@@ -28,7 +29,7 @@ def _per_chain(who: str, argument: str, function: Callable[..., Tensor], in_dims
     try:
         return run(*given)
     except TypeError as error:
-        if takes(function, len(given)):  # an error of the function's own
+        if takes(function, len(given)):  # an error inside the function
             raise
         raise needs(who, argument, f"a function that takes {_ARGUMENTS[who]}, {len(given)} here", str(error), TypeError) from error
     except (RuntimeError, ValueError) as error:
@@ -60,18 +61,38 @@ def _differentiate(energies_fn: Callable[[Tensor], Tensor], position: Tensor) ->
     return Evaluation(energies.detach(), gradient)
 
 
+def posterior_energy(log_likelihood_fn: Callable[..., Tensor], prior: Prior, position: Tensor, batch: Batch) -> Evaluation:
+    """Return ``U = -(N / n) sum_i log p(x_i | theta) - log prior`` and its gradient at positions (chains, dim).
+
+    Args:
+        log_likelihood_fn: as in `likelihood`.
+        prior: adds its energy and its gradient, which has a closed form.
+        position: theta of each chain.
+        batch: the rows, with own ones for each chain or not.
+    """
+    columns, row_axis = batch.columns, 0 if batch.per_chain else None
+    rows = columns[0].shape[1 if batch.per_chain else 0]
+
+    def energies(leaf: Tensor) -> Tensor:
+        axes = (0, *(row_axis for _ in columns))
+        logs = _per_chain("likelihood", "log_likelihood_fn", log_likelihood_fn, axes, leaf, *columns)
+        if logs.shape != (len(leaf), rows):
+            raise needs("likelihood", "log_likelihood_fn", f"one number per datum, ({rows},)", tuple(logs.shape[1:]))
+        return -batch.scale * logs.sum(-1)
+
+    energy, gradient = _differentiate(energies, position)
+    return Evaluation(energy + prior.energy(position), gradient + prior.gradient(position))
+
+
 @dataclass(frozen=True)
-class EnergyTarget:
+class EnergyTarget(Target):
     """A user's energy; use `energy` to build one."""
 
     energy_fn: Callable[[Tensor], Tensor]
     gradient_noise: float
 
-    needs_data = False
-
+    @override
     def evaluate(self, position: Tensor, batch: Batch | None = None) -> Evaluation:
-        """Return U and its gradient by automatic differentiation."""
-
         def energies(leaf: Tensor) -> Tensor:
             result = _per_chain("energy", "energy_fn", self.energy_fn, (0,), leaf)
             if result.shape != leaf.shape[:1]:
@@ -82,7 +103,7 @@ class EnergyTarget:
 
 
 @dataclass(frozen=True)
-class LikelihoodTarget:
+class LikelihoodTarget(Target):
     """A user's log-likelihood and a prior; use `likelihood` to build one."""
 
     log_likelihood_fn: Callable[..., Tensor]
@@ -91,23 +112,11 @@ class LikelihoodTarget:
 
     needs_data = True
 
+    @override
     def evaluate(self, position: Tensor, batch: Batch | None = None) -> Evaluation:
-        """Return ``U = -(N / n) sum_i log p(x_i | theta) - log prior`` and its gradient."""
         if batch is None:
             raise needs("likelihood", "data", "the data set's columns", None)
-        columns = batch.columns
-        rows = columns[0].shape[1 if batch.per_chain else 0]
-
-        def energies(leaf: Tensor) -> Tensor:
-            row_axis = 0 if batch.per_chain else None
-            axes = (0, *(row_axis for _ in columns))
-            logs = _per_chain("likelihood", "log_likelihood_fn", self.log_likelihood_fn, axes, leaf, *columns)
-            if logs.shape != (len(leaf), rows):
-                raise needs("likelihood", "log_likelihood_fn", f"one number per datum, ({rows},)", tuple(logs.shape[1:]))
-            return -batch.scale * logs.sum(-1)
-
-        energy, gradient = _differentiate(energies, position)
-        return Evaluation(energy + self.prior.energy(position), gradient + self.prior.gradient(position))
+        return posterior_energy(self.log_likelihood_fn, self.prior, position, batch)
 
 
 def energy(energy_fn: Callable[[Tensor], Tensor], *, gradient_noise: float = 0.0) -> EnergyTarget:
@@ -142,7 +151,5 @@ def likelihood(log_likelihood_fn: Callable[..., Tensor], *, prior: Prior, gradie
         tensor([[2.]])
     """
     check_function("likelihood", "log_likelihood_fn", log_likelihood_fn, "a function of one position (dim,) and the data's columns")
-    if not isinstance(prior, Prior):
-        raise needs("likelihood", "prior", "a prior of langevin.priors", prior, TypeError)
     noise = check_number("likelihood", "gradient_noise", gradient_noise, ">= 0", lambda v: v >= 0)
-    return LikelihoodTarget(log_likelihood_fn, prior, noise)
+    return LikelihoodTarget(log_likelihood_fn, check_prior("likelihood", prior), noise)

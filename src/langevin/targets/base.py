@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -14,7 +16,7 @@ __all__ = ["Batch", "Evaluation", "Target", "check_dim", "check_target"]
 class Batch(NamedTuple):
     """Rows of a data set."""
 
-    columns: tuple[Tensor, ...]  # one tensor per column: (n, ...), or (chains, n, ...) when every chain has rows of its own
+    columns: tuple[Tensor, ...]  # one tensor per column: (n, ...), or (chains, n, ...) when every chain has own rows
     num_data: int  # N, the rows of the whole data set
     per_chain: bool  # whether the columns have the chain axis
 
@@ -31,29 +33,29 @@ class Evaluation(NamedTuple):
     gradient: Tensor  # grad U, shape (chains, dim)
 
 
-@runtime_checkable
-class Target(Protocol):
-    """The energy of a law ``exp(-U)``. The library speaks energy and goes downhill; log densities appear only in `targets`."""
+class Target(ABC):
+    """The energy of the distribution ``exp(-U)``: subclass it, write `evaluate`, and say what differs from the defaults below.
 
-    @property
-    def needs_data(self) -> bool:
-        """Whether `evaluate` takes rows of a data set."""
-        ...
+    The library speaks energy and goes downhill; log densities appear only in `targets`.
+    """
 
-    @property
-    def gradient_noise(self) -> float:
-        """Standard deviation of the N(0, I) noise that the paper adds to the exact gradient; 0 for none."""
-        ...
+    needs_data: bool = False  # whether `evaluate` takes rows of a data set
+    gradient_noise: float = 0.0  # standard deviation of the normal noise that the paper adds to the exact gradient
+    dim: int | None = None  # elements of theta, where the target knows
+    has_closed_form: bool = False  # whether the gradient is a formula, so that an eager step is cheap
 
+    @abstractmethod
     def evaluate(self, position: Tensor, batch: Batch | None = None) -> Evaluation:
         """Return U and its gradient at `position`, shape (chains, dim); the batch's likelihood counts `batch.scale` times."""
-        ...
+
+    def check_data(self, columns: Sequence[Tensor]) -> None:  # noqa: B027 - any data will do, where a target does not say more
+        """Fail when a data set's columns, tensors of the same length with finite values, do not fit; asked once, before a run."""
 
 
 def check_target(who: str, target: Any, data: Any) -> Target:
     """Return `target` when it is one and has the data that it needs, or none if it needs none."""
     if isinstance(target, type) or not isinstance(target, Target):
-        raise needs(who, "target", "a target such as targets.energy(...)", target, TypeError)
+        raise needs(who, "target", "a target such as targets.energy(...), a subclass of targets.Target", target, TypeError)
     if target.needs_data and data is None:
         raise needs(who, "data", "the columns that the target's likelihood takes", data)
     if not target.needs_data and data is not None:
@@ -63,6 +65,5 @@ def check_target(who: str, target: Any, data: Any) -> Target:
 
 def check_dim(who: str, argument: str, target: Target, dim: int) -> None:
     """Fail when positions have another number of elements than a target that says how many it has: torch may broadcast them."""
-    own = getattr(target, "dim", dim)
-    if own != dim:
-        raise needs(who, argument, f"positions of {own} elements, as the target has", dim)
+    if target.dim not in (None, dim):
+        raise needs(who, argument, f"positions of {target.dim} elements, as the target has", dim)

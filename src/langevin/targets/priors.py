@@ -13,7 +13,7 @@ from typing_extensions import override
 from langevin import plain
 from langevin.checks import check_field, needs
 
-__all__ = ["Flat", "GaussianPrior", "Prior", "SpikeSlab", "flat", "from_plain", "gaussian", "spike_slab", "to_plain"]
+__all__ = ["Flat", "GaussianPrior", "Prior", "SpikeSlab", "check_prior", "flat", "from_plain", "gaussian", "spike_slab", "to_plain"]
 
 
 @runtime_checkable
@@ -27,6 +27,13 @@ class Prior(Protocol):
     def gradient(self, position: Tensor) -> Tensor:
         """Return the gradient of `energy`, elementwise."""
         ...
+
+
+def check_prior(who: str, prior: Any) -> Prior:
+    """Return `prior` when it is one: any object with the two methods."""
+    if isinstance(prior, type) or not isinstance(prior, Prior):
+        raise needs(who, "prior", "a prior of langevin.priors", prior, TypeError)
+    return prior
 
 
 SCALE = "1e-150 <= std <= 1e150"

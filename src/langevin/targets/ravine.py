@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from langevin.checks import check_number, check_tensor, needs
 from langevin.noise import Purpose, normal, stream
 from langevin.noise.address import check_int, check_seed
-from langevin.targets.base import Batch, Evaluation
-from langevin.targets.priors import GaussianPrior, Prior
+from langevin.targets.base import Batch, Evaluation, Target
+from langevin.targets.priors import GaussianPrior, Prior, check_prior
 
 __all__ = ["Ravine", "ravine", "ravine_data"]
 
@@ -24,7 +25,7 @@ def _regression(position: Tensor, x: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Ravine:
+class Ravine(Target):
     """``U = sum_i (y_i - f_theta(x_i))**2 / 2 - log prior`` for theta in the plane; data are (x, y)."""
 
     prior: Prior
@@ -32,9 +33,10 @@ class Ravine:
 
     needs_data = True
     dim = 2
+    has_closed_form = True
 
+    @override
     def evaluate(self, position: Tensor, batch: Batch | None = None) -> Evaluation:
-        """Return U, with the likelihood's constant, and its gradient."""
         if batch is None or len(batch.columns) != 2:
             raise needs("ravine", "data", "two columns (x, y)", batch)
         (x, y), scale = batch.columns, batch.scale
@@ -55,9 +57,7 @@ def ravine(*, prior: Prior | None = None, gradient_noise: float = 0.0) -> Ravine
         prior: N(0, 1) for both parameters by default, as in the paper.
         gradient_noise: standard deviation of noise added to the gradient at each step; 0 in the paper, which has minibatches here.
     """
-    prior = GaussianPrior(1.0) if prior is None else prior
-    if not isinstance(prior, Prior):
-        raise needs("ravine", "prior", "a prior of langevin.priors", prior, TypeError)
+    prior = GaussianPrior(1.0) if prior is None else check_prior("ravine", prior)
     return Ravine(prior, check_number("ravine", "gradient_noise", gradient_noise, ">= 0", lambda v: v >= 0))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,8 +11,9 @@ from torch import Tensor
 
 from langevin.checks import needs
 from langevin.drifts import Memory
-from langevin.kernels import Clock, Kernel
-from langevin.preconditioners import Identity, Preconditioner
+from langevin.kernels import Kernel, StepInputs
+from langevin.preconditioners import Preconditioner
+from langevin.targets import Evaluation
 
 __all__ = [
     "SMALL",
@@ -68,9 +68,8 @@ def stationary_error(
 
 
 def without_metric(kernel: Kernel) -> tuple[Kernel, Preconditioner]:
-    """Return the kernel with its metric made the identity, and the metric."""
-    preconditioner: Preconditioner = getattr(kernel, "preconditioner", Identity())
-    flat = dataclasses.replace(kernel, preconditioner=Identity()) if hasattr(kernel, "preconditioner") else kernel  # type: ignore[call-arg]
+    """Return the kernel with its metric made the identity, which must be elementwise, and the metric."""
+    flat, preconditioner = kernel.without_metric()
     if not flat.is_elementwise:
         raise needs(
             "find_step_size", "kernel", f"an update that is elementwise but for its metric; {NUMBER}", kernel.name, TypeError
@@ -107,15 +106,16 @@ class Law(NamedTuple):
     def of(cls, kernel: Kernel, step_size: float, direction: Tensor, squares: Tensor) -> Law:
         """Feed unit vectors to `kernel.update`: adapting, for where scales settle; then with scales that stand still."""
         # Step 1: what differs at step 0 alone is no part of the law. A bias factor that is a schedule counts as it starts.
-        clock = dataclasses.replace(kernel, step_size=step_size).clock(1)
+        inputs, nowhere = kernel.inputs(1, step_size=step_size), torch.tensor(torch.nan)
 
-        def update(position: Tensor, gradient: Tensor, noises: list[Tensor], memory: Memory, clock: Clock) -> tuple[Tensor, Memory]:
-            noise = noises[0] if kernel.num_noises == 1 else torch.stack(noises)
-            return kernel.update(position, gradient, noise, memory, clock)
+        def update(
+            position: Tensor, gradient: Tensor, noises: list[Tensor], memory: Memory, at: StepInputs
+        ) -> tuple[Tensor, Memory]:
+            return kernel.update(position, Evaluation(nowhere, gradient), torch.stack(noises), memory, at)
 
         def averages(memory: Memory, gradient: Tensor) -> Memory:
             silent = [torch.zeros_like(gradient)] * kernel.num_noises
-            return update(torch.zeros_like(gradient), gradient, silent, memory, clock._replace(adapting=1.0))[1]
+            return update(torch.zeros_like(gradient), gradient, silent, memory, inputs._replace(adapting=1.0))[1]
 
         frozen = settled_squares(averages, kernel.memory, squares)
         linear = [k for k, value in enumerate(frozen) if value is None]
@@ -128,7 +128,7 @@ class Law(NamedTuple):
             given = iter(remembered)
             memory = tuple(next(given) if value is None else value for value in frozen)
             noises = [weight * direction for weight in weights[2 + len(linear) :]]
-            moved, after = update(position, gradient, noises, memory, clock._replace(adapting=0.0))
+            moved, after = update(position, gradient, noises, memory, inputs._replace(adapting=0.0))
             return torch.stack([(part * direction).sum(-1) for part in (moved, *(after[k] for k in linear))], -1)
 
         columns = torch.stack([respond([float(k == j) for k in range(num_inputs)]) for j in range(num_inputs)], -1)

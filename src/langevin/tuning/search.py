@@ -12,7 +12,6 @@ from langevin.checks import check_number, check_position, needs
 from langevin.gradients import GradientFn
 from langevin.kernels import Kernel
 from langevin.noise.address import check_int
-from langevin.preconditioners import Identity
 from langevin.tuning.law import (
     SMALL,
     Direction,
@@ -204,7 +203,7 @@ def _choose(
         low, high = (middle, high) if is_good(middle) else (low, middle)
     total, discretisation = error(low), error(low, with_noise=False)
     worst = "" if num_chains == 1 else f" (the worst of {num_chains} chains)"
-    metric = "" if isinstance(getattr(kernel, "preconditioner", Identity()), Identity) else " in the sampler's metric"
+    metric = " in the sampler's metric" if kernel.without_metric()[1].describe()[0] else ""
     epochs = "" if steps_per_epoch is None or stiff.noise == 0 else f", cancelling over epochs of {steps_per_epoch:g} steps"
     text = (
         f"{kernel.name}: step_size {low:.4g}, for the largest curvature {stiff.curvature:.4g}{metric}{worst} and gradient noise of "

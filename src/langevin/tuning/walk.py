@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from langevin.drifts import Memory
+from langevin.engines import take_step
 from langevin.gradients import GradientFn
-from langevin.kernels import Clock, Hamiltonian
+from langevin.kernels import Hamiltonian, KernelState, StepInputs
 from langevin.noise import Purpose, normal, streams
 from langevin.preconditioners import Preconditioner
+from langevin.schedules import constant
 from langevin.targets import Evaluation
 
 __all__ = ["FIRST_STEP", "Measured", "Root", "Walk", "identity_root", "metric_root", "unit"]
@@ -60,7 +62,7 @@ class Walk:
         """Stand still at `position`."""
         self.gradient_fn, self.position, self.temperature = gradient_fn, position, temperature
         self.chains, self.seed, self.step = chains, seed, FIRST_STEP
-        self.kernel = Hamiltonian("warm-up", 1.0, temperature, _BETA)
+        self.kernel = Hamiltonian("warm-up", constant(1.0), temperature, _BETA)
         self.velocity = torch.zeros_like(position)
         self.direction = unit(self._normal(Purpose.INIT))
         self.is_exact = not gradient_fn.draw(range(FIRST_STEP, FIRST_STEP + 1))
@@ -104,7 +106,10 @@ class Walk:
         before, self.step_size = self.step_size, torch.minimum(2 * self.step_size, self._wanted())
         velocity = self.velocity * (self.step_size / before) ** 0.5  # it is in units of the root of the step size
         kick = self._normal(Purpose.POSITION)
-        moved, (velocity,) = self.kernel.update(self.position, gradient, kick, (velocity,), Clock(self.step_size))  # type: ignore[arg-type]
+        inputs, known = StepInputs(self.step_size, self.temperature), Evaluation(energy, gradient)
+        start = KernelState(self.position, (velocity,), self.step)
+        state, _ = take_step(self.kernel, self.gradient_fn, start, drawn, kick[None], inputs, known)
+        moved, (velocity,) = state.position, state.memory
         there = self.gradient_fn.evaluate(moved, drawn)
         dim = self.position.shape[-1]
         ceiling = energy + self.temperature * (dim + 10 * dim**0.5) + 1e-3 * energy.abs()

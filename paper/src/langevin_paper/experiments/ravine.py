@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from langevin.targets import Ravine, priors, ravine, ravine_data
-from langevin.targets.base import Batch, Evaluation
+from langevin.targets import Batch, Evaluation, Ravine, Target, priors, ravine, ravine_data
 from langevin_paper.chains import normal_starts, run_chains
 from langevin_paper.spec import Column, Experiment, Listing, Method, Progress, Published, Results, Scale, Setting, Table
 
@@ -43,7 +43,7 @@ PUBLISHED = {
 
 
 @dataclass(frozen=True)
-class Side:
+class Side(Target):
     """Ravines side by side: chain k has data set k, so that all data sets are chains of one compiled run.
 
     The columns are (N, data sets); a batch of them, (chains, n, data sets), has chain k's own in the k-th place.
@@ -52,10 +52,9 @@ class Side:
     target: Ravine
 
     needs_data = True
-    gradient_noise = 0.0
 
+    @override
     def evaluate(self, position: Tensor, batch: Batch | None = None) -> Evaluation:
-        """Return U and its gradient, each chain on its own data."""
         if batch is None:
             return self.target.evaluate(position, None)
         if batch.per_chain:

@@ -31,7 +31,7 @@ from langevin.cpu.threads import run_in_threads
 from langevin.engines.fused import fill
 from langevin.engines.fused.symbols import Program, UntraceableError, numbers, structure, trace
 from langevin.engines.fused.table import FORMATS, POINTERS
-from langevin.kernels import Clock, Kernel
+from langevin.kernels import Kernel, StepInputs
 from langevin.noise import cpu as noise_cpu
 from langevin.noise.address import MAX_BLOCK, MAX_STEP, lanes_of
 from langevin.targets.priors import Prior
@@ -114,13 +114,13 @@ class Fused:
     numbers: tuple[float, ...]  # the settings of the kernel and of the prior
     lanes: int  # normals in a block of noise
 
-    def __call__(self, table: NDArray[np.int64], *, num_data: float, clock: Clock, seed: int, chain: int, step: int) -> None:
+    def __call__(self, table: NDArray[np.int64], *, num_data: float, inputs: StepInputs, seed: int, chain: int, step: int) -> None:
         """Update, in place, every tensor of the table; see `table_row`."""
         sizes, offsets = table[:, 0].tolist(), table[:, 1].tolist()
         end = max(map(sum, zip(sizes, offsets, strict=True)))
         if end > self.lanes * MAX_BLOCK or not 0 <= step < MAX_STEP:
             raise needs("Fused", "table", f"addresses up to {self.lanes * MAX_BLOCK} and steps below {MAX_STEP}", (end, step))
-        scalars = np.array(self.scalars(*clock, num_data, *self.numbers), dtype=np.float64)
+        scalars = np.array(self.scalars(*inputs, num_data, *self.numbers), dtype=np.float64)
         key = np.uint64(seed)
         run_in_threads(lambda begin, end: self.loop(table, scalars, key, chain, step, begin, end), sum(sizes), GRAIN)
 
@@ -135,7 +135,7 @@ def fuse(kernel: Kernel, prior: Prior | None, dtype: torch.dtype) -> Fused:
     Example:
         >>> import langevin as lv
         >>> print(fuse(lv.sgld(1.0), None, torch.float32).source[:60])
-        def scalars(step_size, started, annealing, adapting, num_dat
+        def scalars(step_size, temperature, annealing, adapting, sta
     """
     if not kernel.is_elementwise:
         raise UntraceableError(f"{kernel.name} is not elementwise")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from langevin.gradients import energy_gradient
-from langevin.kernels import Clock, Kernel
+from langevin.kernels import Kernel, StepInputs
+from langevin.targets import Evaluation
 from langevin.targets.priors import Prior
 
 __all__ = ["Program", "Symbol", "UntraceableError", "numbers", "structure", "trace"]
@@ -158,16 +159,16 @@ def structure(value: Any) -> Any:
 
 def trace(kernel: Kernel, prior: Prior | None) -> tuple[Program, list[str], list[str]]:
     """Trace one step; return the program, the names of its settings, and the names of the new position and memory."""
-    program, names = Program(), [*Clock._fields, "num_data"]
+    program, names = Program(), [*StepInputs._fields, "num_data"]
     *now, num_data = (Symbol(program, name, is_element=False) for name in names)
-    clock: Any = Clock(*now)  # type: ignore[arg-type]
+    inputs = StepInputs(*cast(list[Any], now))
     twin, twin_prior = (symbolic(value, name, program, names) for value, name in ((kernel, "kernel"), (prior, "prior")))
     position, gradient, *memory = (Symbol(program, name, is_element=True) for name in ("position", "gradient", *kernel.memory))
     noises = [Symbol(program, f"noise{k}", is_element=True) for k in range(kernel.num_noises)]
     try:
         gradient = energy_gradient(gradient, position, num_data, twin_prior)
-        noise = noises[0] if kernel.num_noises == 1 else noises
-        moved, new_memory = twin.update(position, gradient, noise, tuple(memory), clock)
+        # Formulas that look at the energy are not elementwise, so there is no symbol for it.
+        moved, new_memory = twin.update(position, Evaluation(None, gradient), noises, tuple(memory), inputs)  # type: ignore[arg-type]
         results = [moved, *new_memory]
     except UntraceableError:
         raise

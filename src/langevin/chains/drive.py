@@ -1,0 +1,107 @@
+"""The driver: a run from a checkpoint to its end, block after block."""
+
+from __future__ import annotations
+
+import time
+import warnings
+
+from langevin.chains.health import SIGN_HINT
+from langevin.chains.interrupts import Interrupts
+from langevin.chains.meter import Progress, meter
+from langevin.chains.plan import Plan
+from langevin.chains.recorder import Recorded
+from langevin.engines import Block, Runner, Trace, block_length, draw_block
+from langevin.gradients import GradientFn
+from langevin.store import Checkpoint, DiskStore, MemoryStore, Samples, make_samples
+
+__all__ = ["drive", "interrupted_in_setup"]
+
+_CHECKPOINT_SECONDS = 5.0  # how much work a kill may cost
+
+
+def drive(
+    plan: Plan,
+    gradient_fn: GradientFn,
+    store: MemoryStore | DiskStore,
+    checkpoint: Checkpoint,
+    interrupts: Interrupts,
+    progress: Progress,
+) -> Samples:
+    """Run from a checkpoint to the end.
+
+    `recorded` is replaced by whole values only. Signals wait while it is; an interrupt that comes there all the same costs a run on
+    disk what came after the last checkpoint, which stands, and a run in memory nothing.
+    """
+    recorded, runner = Recorded.of(plan.kernel, checkpoint), Runner(plan.kernel, gradient_fn, checkpoint.compiled)
+    start = saved = time.perf_counter()
+    interrupted, is_whole = False, True
+    lost: list[int] = []
+
+    def now() -> Checkpoint:
+        return recorded.checkpoint(runner.compiled, checkpoint.seconds + time.perf_counter() - start)
+
+    with meter(progress, plan.kernel.name, recorded.state.step, plan.num_steps) as tell:
+        while recorded.state.step < plan.num_steps and recorded.alive and not interrupted:
+            trace, block, interrupted = _run_block(runner, plan, recorded, interrupts)
+            before = recorded
+            try:
+                recorded = recorded.after(plan, store, trace, block)
+                tell(recorded.state.step)
+                if time.perf_counter() - saved > _CHECKPOINT_SECONDS:
+                    store.save(now())
+                    saved = time.perf_counter()
+            except KeyboardInterrupt:
+                interrupted, is_whole = True, isinstance(store, MemoryStore)
+                if is_whole and recorded is before:
+                    recorded = recorded.after(plan, store, trace, block)
+    try:
+        if is_whole:
+            recorded, lost = recorded.judge_last(plan, gradient_fn, trust_errors=not interrupted)
+            store.save(now())
+        interrupts.check()
+    except KeyboardInterrupt:
+        interrupted = True
+    result = store.load() if isinstance(store, DiskStore) else now()
+    samples = make_samples(store.read(result.kept), result, plan.chains, plan.description, plan.what)
+    if interrupted:
+        warnings.warn(f"sample() was interrupted at step {result.step}: {result.kept} draws are returned", stacklevel=3)
+    _warn_of_chains(samples, [plan.chains[index] for index in lost])
+    return samples
+
+
+def _run_block(runner: Runner, plan: Plan, recorded: Recorded, interrupts: Interrupts) -> tuple[Trace, Block | None, bool]:
+    """Run the next block; return what it left behind, what it was given, and whether it was interrupted."""
+    trace, block = Trace(recorded.state), None
+    length, first = block_length(recorded.state.position), recorded.state.step
+    steps = range(first, min(plan.num_steps, (first // length + 1) * length))
+    try:
+        interrupts.check()
+        block = draw_block(plan.kernel, runner.gradient_fn, recorded.state.position, plan.seed, plan.chains, steps)
+        if runner.compiled:  # a compiler may take long; eager steps look at `check` by themselves
+            interrupts.open()
+        runner.run(block, length, trace, recorded.alive, interrupts.check)
+        interrupts.close()
+        interrupts.check()
+    except KeyboardInterrupt:
+        interrupts.close()
+        # A compiled run goes on from whole blocks only: its bits are those of the compiled block.
+        return (Trace(recorded.state) if runner.compiled and trace.done < len(steps) else trace), block, True
+    return trace, block, False
+
+
+def interrupted_in_setup(samples: Samples, who: str) -> Samples:
+    """Say that a run was interrupted in its set-up."""
+    draws = max(status.draws for status in samples.status)
+    warnings.warn(f"{who}() was interrupted in its set-up: {draws} draws are returned", stacklevel=3)
+    return samples
+
+
+def _warn_of_chains(samples: Samples, lost: list[int]) -> None:
+    """Warn of chains that stopped or that ran off."""
+    for bad in [entry for entry in samples.status if not entry.is_healthy]:
+        is_downhill = "-inf" in str(bad.reason)
+        is_number = str(bad.reason).startswith("the ")
+        advice = f" {SIGN_HINT}" if is_downhill else " A smaller step_size may help." if is_number else ""
+        warnings.warn(f"{bad}.{advice}", stacklevel=4)
+    if lost:
+        warnings.warn(f"chains {lost} ran off to where the energy has no bottom. {SIGN_HINT}", stacklevel=4)

@@ -1,0 +1,25 @@
+"""How far a run is, for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tqdm.auto import tqdm
+
+__all__ = ["Progress", "meter"]
+
+Progress = bool | Callable[[int, int], object] | None
+"""True, False, None (a bar on a terminal only), or a function of (steps done, steps in all)."""
+
+
+@contextmanager
+def meter(progress: Progress, name: str, done: int, total: int) -> Iterator[Callable[[int], object]]:
+    """Yield a function that is told, after every block, how many steps are done."""
+    if callable(progress):
+        yield lambda now: progress(now, total)
+        return
+    # tqdm takes disable=None as "only on a terminal".
+    disable = None if progress is None else not progress
+    with tqdm(total=total, initial=done, desc=name, unit="step", disable=disable) as bar:
+        yield lambda now: bar.update(now - bar.n)

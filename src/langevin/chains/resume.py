@@ -1,0 +1,85 @@
+"""`resume`: goes on with a run from its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from langevin.chains.arguments import check_parts
+from langevin.chains.drive import drive, interrupted_in_setup
+from langevin.chains.interrupts import Interrupts
+from langevin.chains.meter import Progress
+from langevin.chains.plan import Plan
+from langevin.checks import check_path, needs
+from langevin.kernels import Kernel
+from langevin.store import Checkpoint, DiskStore, Samples, make_samples
+from langevin.store.fingerprint import check_fingerprints
+from langevin.targets import Target
+
+__all__ = ["resume"]
+
+
+def resume(
+    path: str | Path,
+    kernel: Kernel,
+    target: Target,
+    *,
+    data: Sequence[Tensor] | Tensor | None = None,
+    keep: Callable[[Tensor], Tensor] | None = None,
+    progress: Progress = None,
+) -> Samples:
+    """Go on with a run that was killed or interrupted; the draws are those of an uninterrupted run, bit for bit.
+
+    The folder holds numbers, not code: sampler, target and data are given again and checked against its fingerprints.
+
+    Args:
+        path: the folder given to ``sample(out=...)``.
+        kernel: the sampler of the run.
+        target: its target.
+        data: its data.
+        keep: its `keep`, where that was a function.
+        progress: as in `sample`.
+
+    Returns:
+        Samples of the whole run. A finished run is read and returned.
+    """
+    path = check_path("resume", "path", path, "the folder given to sample(out=...)")
+    if keep is not None and not callable(keep):
+        raise needs("resume", "keep", "the function of the run, or None", keep, TypeError)
+    columns = check_parts("resume", kernel, target, data, progress)
+    with DiskStore.open(path, write=True) as store:
+        checkpoint, manifest = store.load(), store.manifest
+        if (keep is not None) != (manifest["keep"] == "function"):
+            raise needs("resume", "keep", f"what the run had, {manifest['keep']!r}", keep)
+        position = checkpoint.tensors["position"]
+        plan = Plan.of(manifest, kernel, keep, position)
+        with Interrupts() as interrupts:
+            try:
+                interrupts.open()
+                gradient_fn = plan.gradient(target, columns, position)
+                check_fingerprints(path, manifest["fingerprints"], plan.kernel, gradient_fn, data, position, keep)
+                _check_counts(store, checkpoint, plan)
+                interrupts.close()
+                interrupts.check()
+            except KeyboardInterrupt:
+                arrays = store.read(checkpoint.kept)
+                samples = make_samples(arrays, checkpoint, plan.chains, manifest["description"], plan.what)
+                return interrupted_in_setup(samples, "resume")
+            return drive(plan, gradient_fn, store, checkpoint, interrupts, progress)
+
+
+def _check_counts(store: DiskStore, checkpoint: Checkpoint, plan: Plan) -> None:
+    """Fail when the checkpoint is not one of this plan."""
+    position = checkpoint.tensors["position"]
+    memories = sum(name.startswith("memory_") for name in checkpoint.tensors)
+    memory = [checkpoint.tensors[f"memory_{k}"].shape for k in range(memories)]
+    for what, then, now in (
+        ("number of draws", store.manifest["num_draws"], plan.num_draws),
+        ("number of draws so far", checkpoint.kept, len(plan.chosen(range(checkpoint.step)))),
+        ("shape of a draw", store.layout.event_shape, tuple(plan.kept(position[None]).shape[2:])),
+        ("memory", memory, [tensor.shape for tensor in plan.kernel.start(position)]),
+    ):
+        if then != now:
+            raise ValueError(f"{store.path} was run with another {what}: {then}, now {now}")

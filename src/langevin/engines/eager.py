@@ -1,0 +1,110 @@
+"""Steps one by one: the oracle of the compiled block, and what finds the chains at fault."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from langevin.engines.blocks import Block, Trace, feed, follow
+from langevin.gradients import Draws, GradientFn
+from langevin.kernels import Kernel, KernelState, StepInputs
+from langevin.targets import Evaluation
+
+__all__ = ["evaluate_chains", "first_line", "run_eagerly", "take_step"]
+
+
+def take_step(
+    kernel: Kernel,
+    gradient_fn: GradientFn,
+    state: KernelState,
+    drawn: Draws,
+    noise: Tensor,
+    inputs: StepInputs,
+    known: Evaluation | None = None,
+) -> tuple[KernelState, Evaluation]:
+    """Evaluate the target where the chains are, unless that is `known`, and take a step from there."""
+    evaluation = gradient_fn.evaluate(state.position, drawn) if known is None else known
+    return kernel.step(state, evaluation, noise, inputs), evaluation
+
+
+def run_eagerly(
+    kernel: Kernel,
+    gradient_fn: GradientFn,
+    block: Block,
+    trace: Trace,
+    alive: Sequence[int],
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """Take the block's steps one by one; `check` may end it after any of them by a KeyboardInterrupt.
+
+    Where a step raises, the chains that raise in it by themselves are noted in `trace.failed`, and the others take it without them.
+    """
+    state, length, group = trace.state, len(block.steps), kernel.group_size
+    trace.positions = state.position.new_empty((length, *state.position.shape))
+    trace.energies, trace.gradient_norms = (state.position.new_empty((length, len(state.position))) for _ in range(2))
+
+    def at(index: int, rows: Tensor | None = None) -> tuple[KernelState, Evaluation]:
+        """Take a step of the block; with `rows`, with those chains in the places of all."""
+        start, now, inputs = state, block, block.inputs[index]
+        if rows is not None:
+            start = KernelState(state.position[rows], tuple(tensor[rows] for tensor in state.memory), state.step)
+            now = block._replace(noise=block.noise.index_select(-2, rows), drawn=tuple(tensor[:, rows] for tensor in block.drawn))
+        return take_step(kernel, gradient_fn, start, tuple(tensor[index] for tensor in now.drawn), now.noise[index], inputs)
+
+    for index, step in enumerate(block.steps):
+        try:
+            moved, evaluation = at(index)
+        except Exception as error:
+            # An error that no chain raises alone is everybody's.
+            failing = _failing(functools.partial(at, index), alive, state.position, group) or dict.fromkeys(
+                alive, first_line(error)
+            )
+            if step == 0 and len(failing) == len(alive):
+                raise
+            trace.failed |= {chain: (step, text) for chain, text in failing.items()}
+            alive = [chain for chain in alive if chain not in failing]
+            if not alive:
+                return
+            state, block = feed(state, block, alive, group)
+            moved, evaluation = at(index)
+        state = moved
+        trace.positions[index], trace.energies[index] = state.position, evaluation.energy
+        trace.gradient_norms[index] = torch.linalg.vector_norm(evaluation.gradient, dim=-1)
+        trace.state = state
+        check()
+
+
+def evaluate_chains(
+    gradient_fn: GradientFn, state: KernelState, alive: Sequence[int], group: int
+) -> tuple[Evaluation, dict[int, str]]:
+    """Evaluate the target where the chains are, as their next step would; also return the chains for which that raises."""
+    drawn = tuple(tensor[0] for tensor in gradient_fn.draw(range(state.step, state.step + 1)))
+
+    def attempt(rows: Tensor) -> Evaluation:
+        return gradient_fn.evaluate(state.position[rows], tuple(tensor[rows] for tensor in drawn))
+
+    failing = _failing(attempt, alive, state.position, group)
+    good = [chain for chain in alive if chain not in failing]
+    nothing = Evaluation(torch.zeros_like(state.position[:, 0]), torch.zeros_like(state.position))
+    return (attempt(follow(good, state.position, group)) if good else nothing), failing
+
+
+def _failing(attempt: Callable[[Tensor], Any], chains: Sequence[int], like: Tensor, group: int) -> dict[int, str]:
+    """Return the chains with which `attempt(rows)` raises, each with the error's text, by halving; whole groups fail."""
+    try:
+        attempt(follow(chains, like, group))
+        return {}
+    except Exception as error:
+        if len(chains) == group:
+            return dict.fromkeys(chains, first_line(error))
+    half = len(chains) // group // 2 * group
+    return _failing(attempt, chains[:half], like, group) | _failing(attempt, chains[half:], like, group)
+
+
+def first_line(error: Exception) -> str:
+    """Return an error's kind and the first line of its text."""
+    return f"{type(error).__name__.lstrip('_')}: {str(error).strip()}".splitlines()[0].removesuffix(": ")

@@ -1,0 +1,82 @@
+"""The block runner: one of the two places that step a kernel; the other is the optimizer.
+
+Eager and compiled blocks take the same kernel and the same gradient, and everything random is drawn ahead by address.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from langevin.engines.blocks import Block, Trace, block_length, draw_block, feed
+from langevin.engines.compiled import run_compiled
+from langevin.engines.eager import first_line, run_eagerly
+from langevin.gradients import GradientFn
+from langevin.kernels import Kernel
+
+__all__ = ["Runner", "run_blocks"]
+
+
+class Runner:
+    """Runs blocks, eagerly or compiled.
+
+    Args:
+        kernel: the sampler.
+        gradient_fn: the gradient.
+        compiled: whether to compile. It turns False, with a warning, when that fails.
+    """
+
+    def __init__(self, kernel: Kernel, gradient_fn: GradientFn, compiled: bool) -> None:
+        """Start in the mode that `compiled` says."""
+        self.kernel, self.gradient_fn, self.compiled = kernel, gradient_fn, compiled
+
+    def run(self, block: Block, length: int, trace: Trace, alive: Sequence[int], check: Callable[[], None] = lambda: None) -> None:
+        """Take the block's steps from `trace.state`; `length` is that of a full block.
+
+        A compiled block in which something raises is run again eagerly, which finds the chains at fault; where there are none,
+        the compiler was.
+        """
+        if len(alive) < len(trace.state.position):
+            trace.state, block = feed(trace.state, block, alive, self.kernel.group_size)
+            trace.before = trace.state
+        failure: Exception | None = None
+        if self.compiled:
+            try:
+                run_compiled(self.kernel, self.gradient_fn, block, length, trace)
+                return
+            except Exception as error:  # whatever a compiler or the user's code may raise
+                failure = error
+        run_eagerly(self.kernel, self.gradient_fn, block, trace, alive, check)
+        if failure is not None and not trace.failed:
+            self.compiled = False
+            warnings.warn(f"sample() goes on uncompiled, since compiling failed: {first_line(failure)}", stacklevel=4)
+
+
+def run_blocks(
+    kernel: Kernel, gradient_fn: GradientFn, position: Tensor, *, seed: int, chains: Sequence[int], num_steps: int
+) -> Iterator[Trace]:
+    """Take steps eagerly and yield what each block leaves behind, for searches and studies that look at every position.
+
+    Args:
+        kernel: the sampler.
+        gradient_fn: the gradient.
+        position: where the chains start, (chains, dim).
+        seed: of the noise.
+        chains: number of each chain; those of the same number share their noise.
+        num_steps: steps in all.
+
+    Raises:
+        RuntimeError: a step raised. A chain that goes non-finite goes on: it disturbs no other.
+    """
+    state, length, runner = kernel.init(position), block_length(position), Runner(kernel, gradient_fn, compiled=False)
+    while state.step < num_steps:
+        steps, trace = range(state.step, min(num_steps, state.step + length)), Trace(state)
+        with torch.no_grad():
+            runner.run(draw_block(kernel, gradient_fn, position, seed, chains, steps), length, trace, range(len(position)))
+        if trace.failed:
+            raise RuntimeError(f"run_blocks() needs steps that do not raise, got {trace.failed}")
+        yield trace
+        state = trace.state
