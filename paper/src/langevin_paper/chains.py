@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from langevin.chains.sample import resume, sample
+from langevin.chains import resume, sample
 from langevin.checks import needs
 from langevin.kernels import Kernel
 from langevin.noise import Purpose, normal, streams
-from langevin.schedules import Schedule, explores
+from langevin.schedules import Schedule
 from langevin.store import Samples
 from langevin.store.folder import read_manifest
 from langevin.store.journal import write_atomic
@@ -108,7 +108,7 @@ class _Watched(Schedule):
         return self.schedule(step)
 
     def explores(self, step: int) -> bool:
-        return explores(self.schedule, step)
+        return self.schedule.explores(step)
 
     def __str__(self) -> str:
         return str(self.schedule)

@@ -32,7 +32,11 @@ def _law(view: View) -> list[str]:
             continue
         factor, error, chance = best
         judged = "within three times chance" if error <= 3 * chance else "more than chance"
-        others = [f"{label} {off[1]:.1f} % (a = {off[0]})" for label, off in worst.items() if off and label not in ("SGLD", "MSGLD invariant")]
+        others = [
+            f"{label} {off[1]:.1f} % (a = {off[0]})"
+            for label, off in worst.items()
+            if off and label not in ("SGLD", "MSGLD invariant")
+        ]
         plain = f"; SGLD {worst['SGLD'][1]:.1f} %" if worst.get("SGLD") else ""  # type: ignore[index]
         sentences.append(
             f"{TITLES[name]}: over all bias factors the invariant MSGLD is off by at most {error:.1f} % (a = {factor}, chance "
@@ -40,8 +44,10 @@ def _law(view: View) -> list[str]:
         )
     if found:
         first = next(iter(found.values()))
-        known = [f"{TITLES[name]} {first[name]['curvature']:.3g}, {first[name]['reference']}" for name in TITLES if name in first]
-        sentences.append(f"The curvature k and the true moments: {'; '.join(known)}.")
+        known = [
+            f"{TITLES[name]}: k = {first[name]['curvature']:.4g}, {first[name]['reference']}" for name in TITLES if name in first
+        ]
+        sentences.append(f"The curvature k, and how the true moments are known. {'; '.join(known)}.")
     return sentences
 
 
@@ -108,7 +114,9 @@ def _listed(names: list[str]) -> str:
 
 def _ravine(view: View) -> list[str]:
     counts = {label: [result["near"] for result in results] for label, results in _found(view).items()}
-    shown = ", ".join(f"{label} {sum(near[:5]):.0f} of {len(near[:5])} ({sum(near):.0f} of {len(near)})" for label, near in counts.items())
+    shown = ", ".join(
+        f"{label} {sum(near[:5]):.0f} of {len(near[:5])} ({sum(near):.0f} of {len(near)})" for label, near in counts.items()
+    )
     return [f"Data sets on which a run finds the truth, of the first five (of all): {shown}."]
 
 

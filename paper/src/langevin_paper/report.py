@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 from langevin.store.journal import write_atomic
 from langevin_paper.compare import RULE, differs, summarise
 from langevin_paper.contents import Entry, ListingView, Page, Picture, Row, Section, TableView, Timing, number, value_of
-from langevin_paper.findings import FINDINGS
 from langevin_paper.figures import FIGURES, View, overview, png
+from langevin_paper.findings import FINDINGS
 from langevin_paper.record import Found, Problem, Record, read_records
 from langevin_paper.registry import EXPERIMENTS
 from langevin_paper.schema import is_number

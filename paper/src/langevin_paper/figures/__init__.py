@@ -74,8 +74,8 @@ FIGURES: dict[str, Sequence[Drawn]] = {
     "invariant-efficiency": (
         Drawn(
             "efficiency",
-            "Independent draws per 1000 gradients on fresh seeds. Dot: median; line: least to most; blue: invariant forms; hollow: off "
-            "by more than the bound, or unstable, on fresh seeds.",
+            "Independent draws per 1000 gradients on fresh seeds. Dot: median; line: least to most; blue: invariant forms; "
+            "hollow: off by more than the bound, or unstable, on fresh seeds.",
             efficiency_figure,
         ),
     ),

@@ -79,7 +79,11 @@ def _draw_curve(panel: Axes, label: str, points: Points, *, is_flat: bool) -> No
 def _law_legend(spare: Axes) -> None:
     entries: list[Any] = [Line2D([], [], color=INK, linewidth=0.9, label="SGLD, no bias")]
     entries += [Line2D([], [], color=colour, label=kind, linewidth=2.4) for kind, colour in COLOURS.items()]
-    for family, colour, label in (("MSGLD", "#666666", "MSGLD"), ("ASGLD", "#666666", "ASGLD"), ("AdaMax", ADAMAX, "AdaMax, invariant")):
+    for family, colour, label in (
+        ("MSGLD", "#666666", "MSGLD"),
+        ("ASGLD", "#666666", "ASGLD"),
+        ("AdaMax", ADAMAX, "AdaMax, invariant"),
+    ):
         entries.append(Line2D([], [], color=colour, linestyle=STROKES[family], marker=MARKERS[family], markersize=3, label=label))
     entries.append(Patch(color=FAINT, label="twice chance (of MSGLD, invariant)"))
     entries.append(Line2D([], [], color="#666666", marker="x", linestyle="", label="unstable beyond"))
@@ -115,7 +119,7 @@ def efficiency_figure(view: View) -> Figure | None:
     if not found:
         return None
     bound = view.records[0].settings["scale"]["bound"]
-    figure, panels, spare = _panels(problems := _problems(found))
+    figure, panels, _ = _panels(problems := _problems(found))
     labels = list(reversed(found))
     for k, (panel, name) in enumerate(zip(panels, problems, strict=True)):
         for row, label in enumerate(labels):
@@ -136,8 +140,8 @@ def _draw_range(panel: Axes, row: int, label: str, reports: list[Mapping[str, An
     values = [report["per_1000"] for report in reports if report.get("per_1000") is not None]
     colour = "#0072B2" if "invariant" in label else "#666666"
     if not values:
-        style = {"fontsize": 7, "color": colour, "va": "center"}
-        panel.text(0.03, row, "no setting near enough", transform=panel.get_yaxis_transform(), **style)
+        place = panel.get_yaxis_transform()
+        panel.text(0.03, row, "no setting near enough", fontsize=7, color=colour, va="center", transform=place)
         return
     pooled = reports[0]["pooled"]
     is_off = pooled is None or pooled["excess"] > bound

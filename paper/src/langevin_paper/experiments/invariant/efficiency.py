@@ -9,6 +9,7 @@ near enough to the target.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,9 @@ SHARED: dict[str, Any] = {
     "coordinates": 8,  # whose effective sample size is taken
     "warmup": 1000,
 }
-PROBLEMS: dict[str, dict[str, Any]] = {  # steps after the warm-up, by how slowly chains forget; least share of the largest stable step
+PROBLEMS: dict[
+    str, dict[str, Any]
+] = {  # steps after the warm-up, by how slowly chains forget; least share of the largest stable step
     "gaussian": {"num_draws": 2500, "least_share": 0.01},
     "mixture": {"num_draws": 5000, "least_share": 0.01},
     "banana": {"num_draws": 2500, "least_share": 0.01},
@@ -49,7 +52,7 @@ def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Prog
     results: Results = {seed: {} for seed in seeds}
     for done, (name, own) in enumerate(problems.items()):
         case, given = problem(name, own), {**scale.settings, **own}
-        found = once(folder / f"{name}.json", lambda case=case, given=given: _tune(method, case, given, seeds))
+        found = once(folder / f"{name}.json", partial(_tune, method, case, given, seeds))
         for seed, report in zip(seeds, found, strict=True):
             results[seed][name] = report
         progress((done + 1) / len(problems))
@@ -63,7 +66,10 @@ def _tune(method: Method, case: Problem, given: Given, seeds: range) -> list[dic
     next best is taken.
     """
     wanted = [setting_of(method, case, given, uniform) for uniform in even_numbers(given["seed"], given["budget"])]
-    tried = _try(method, case, given, wanted, given["seed"], given["num_chains"])
+    groups = [
+        [setting for setting in wanted if setting["beta"] == beta] for beta in sorted({setting["beta"] for setting in wanted})
+    ]
+    tried = [trial for group in groups for trial in _try(method, case, given, group, given["seed"], given["num_chains"])]
     near = sorted((trial for trial in tried if _is_near(trial, given)), key=lambda trial: -trial["per_1000"])
     chosen, refused = None, 0
     for trial in near:
@@ -74,7 +80,9 @@ def _tune(method: Method, case: Problem, given: Given, seeds: range) -> list[dic
     reports: list[dict[str, Any]] = [{} for _ in seeds]
     pooled = None
     if chosen is not None:
-        draws = [_draws([kernel_of(method, chosen)], case, given, given["seed"] + 2 + seed, given["num_chains"])[0] for seed in seeds]
+        draws = [
+            _draws([kernel_of(method, chosen)], case, given, given["seed"] + 2 + seed, given["num_chains"])[0] for seed in seeds
+        ]
         reports = [_measure(found, case, given) for found in draws]
         reports = [{**report, "is_finite": int(report["error"] is not None)} for report in reports]
         pooled = errors(torch.cat(draws), case)
@@ -181,11 +189,11 @@ EFFICIENCY = Experiment(
     name="invariant-efficiency",
     title="Independent draws per gradient",
     section="Not in the paper: the invariant forms, part 3",
-    about="Effective sample size (ArviZ, bulk), the least over coordinates and their squares, per 1000 gradients after the warm-up; "
-    "one gradient per step for all, and chains start at draws of the target. Every sampler has the same number of settings, from the "
-    "same evenly spread random numbers. A setting is near enough to the target when along no axis the second moment is off by more "
-    "than 10 % and two standard errors. The best of those must be near enough again on more chains of another seed, else it is "
-    "refused and the next best is taken; it is then reported on fresh seeds.",
+    about="Effective sample size (ArviZ, bulk), the least over coordinates and their squares, per 1000 gradients after the "
+    "warm-up; one gradient per step for all, and chains start at draws of the target. Every sampler has the same number of "
+    "settings, from the same evenly spread random numbers. A setting is near enough to the target when along no axis the "
+    "second moment is off by more than 10 % and two standard errors. The best of those must be near enough again on more "
+    "chains of another seed, else it is refused and the next best is taken; it is then reported on fresh seeds.",
     methods=(
         _method("sgld", "SGLD", "sgld", "gradient", (0.0,), None),
         _method("psgld", "pSGLD", "psgld", "gradient", (0.9, 0.99, 0.999), 1.0, eps=1e-5),
@@ -206,12 +214,13 @@ EFFICIENCY = Experiment(
         Table(
             _TABLES[-1].title,
             _TABLES[-1].columns,
-            note="Mean ± standard error over fresh seeds; the error is that of all their chains together. Fewer than 48 draws per run, "
-            "three per chain, are mostly the chains' independent starts: the number is an upper bound then. A dash where no setting "
-            "was near enough, or where a chain blew up. Sixteen settings are few for samplers with three numbers to choose, and one "
-            "search seed was used: another finds other settings, so small ratios mean little. The badly scaled Gaussian has its axes "
-            "along the coordinates, the best case for diagonal scales; a rotated one was not run. ASGLD and AdaMax learn their scales "
-            "in the warm-up, from chains that start at draws of the target; from afar they would need a longer one.",
+            note="Mean ± standard error over fresh seeds; the error is that of all their chains together. Fewer than 48 draws "
+            "per run, three per chain, are mostly the chains' independent starts: the number is an upper bound then. A dash "
+            "where no setting was near enough, or where a chain blew up. Sixteen settings are few for samplers with three "
+            "numbers to choose, and one search seed was used: another finds other settings, so small ratios mean little. The "
+            "badly scaled Gaussian has its axes along the coordinates, the best case for diagonal scales; a rotated one was "
+            "not run. ASGLD and AdaMax learn their scales in the warm-up, from chains that start at draws of the target; from "
+            "afar they would need a longer one.",
         ),
     ),
     settings=(

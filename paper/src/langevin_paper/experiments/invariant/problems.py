@@ -20,8 +20,8 @@ from langevin_paper.experiments.invariant.metropolis import metropolis
 __all__ = ["DEFINITIONS", "TITLES", "Problem", "problem"]
 
 TITLES = {
-    "gaussian": "Gaussian, correlation 0.9", "mixture": "mixture of five", "banana": "banana",
-    "wide": "50-D Gaussian, badly scaled", "logistic": "logistic, minibatches",
+    "gaussian": "Gaussian, correlation 0.9", "mixture": "Mixture of five", "banana": "Banana",
+    "wide": "50-D Gaussian, badly scaled", "logistic": "Logistic, minibatches",
 }  # fmt: skip
 
 CURVATURE = {"curvature_draws": 4000, "curvature_seed": 20}  # of the draws from which k is estimated
@@ -31,8 +31,8 @@ _OWN: dict[str, dict[str, Any]] = {
     "banana": {"bend": 0.5, "width": 0.5},
     "wide": {"dim": 50, "log10_variances": (-3.0, 0.0)},
     "logistic": {
-        "num_data": 2000, "batch_size": 50, "dim": 5, "truth": (-2.0, 2.0), "log10_scales": (-0.5, 0.0), "data_seed": 20, "prior_std": 1.0,
-        "reference": {"num_chains": 250, "num_steps": 340, "burn": 40, "step": 0.8},
+        "num_data": 2000, "batch_size": 50, "dim": 5, "truth": (-2.0, 2.0), "log10_scales": (-0.5, 0.0), "data_seed": 20,
+        "prior_std": 1.0, "reference": {"num_chains": 250, "num_steps": 340, "burn": 40, "step": 0.8},
     },
 }  # fmt: skip
 DEFINITIONS = {name: {**own, **CURVATURE} for name, own in _OWN.items()}
@@ -108,7 +108,8 @@ def _correlated(given: Mapping[str, Any]) -> Problem:
 
 def _wide(given: Mapping[str, Any]) -> Problem:
     """Return variances that differ a lot, along the axes: the case that diagonal scales are made for."""
-    return _gaussian(torch.logspace(*given["log10_variances"], given["dim"], dtype=torch.float64).diag(), given)
+    low, high = given["log10_variances"]
+    return _gaussian(torch.logspace(low, high, given["dim"], dtype=torch.float64).diag(), given)
 
 
 def _mixture(given: Mapping[str, Any]) -> Problem:
@@ -137,9 +138,10 @@ def _banana(given: Mapping[str, Any]) -> Problem:
 
 def _logistic(given: Mapping[str, Any]) -> Problem:
     number, dim, seed, at = given["num_data"], given["dim"], given["data_seed"], stream(Purpose.DATA)
-    x = normal(seed, at, 0, number * dim).reshape(number, dim) * torch.logspace(*given["log10_scales"], dim)
+    (low, high), (first, last) = given["log10_scales"], given["truth"]
+    x = normal(seed, at, 0, number * dim).reshape(number, dim) * torch.logspace(low, high, dim)
     uniform = torch.special.ndtr(normal(seed, at, 1, number))
-    y = (uniform < torch.sigmoid(x @ torch.linspace(*given["truth"], dim))).float()
+    y = (uniform < torch.sigmoid(x @ torch.linspace(first, last, dim))).float()
     target = likelihood(
         lambda theta, x, y: y * (x @ theta) - torch.nn.functional.softplus(x @ theta), prior=priors.gaussian(std=given["prior_std"])
     )

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from typing_extensions import override
 
+from langevin.kernels import Kernel
 from langevin.schedules import Schedule
 from langevin_paper.chains import normal_starts, run_chains
 from langevin_paper.experiments import ravine
@@ -22,7 +23,7 @@ from langevin_paper.experiments.ravine import Side, stacked_data, target_of
 from langevin_paper.experiments.ravine_search import Reheating
 from langevin_paper.spec import Column, Experiment, Listing, Method, Progress, Results, Scale, Setting, Table
 
-__all__ = ["INVARIANT_RAVINE"]
+__all__ = ["INVARIANT_RAVINE", "kernel_of"]
 
 
 @dataclass(frozen=True)
@@ -49,18 +50,27 @@ class Cycles(Reheating):
     def explores(self, step: int) -> bool:
         return False
 
+    def __str__(self) -> str:
+        cycles = f"flat-top cycle of {self.cycle_length} steps, floor {self.floor:g}, noise throughout"
+        return f"{self.initial:g} * {self.decay:g}^cycle * {cycles}"
+
 
 SCHEDULES: dict[str, Callable[..., Schedule]] = {"falling": Falling, "cycles": Cycles}
 
 
+def kernel_of(method: Method, temperature: float) -> Kernel:
+    """Make the sampler."""
+    settings = {name: value for name, value in method.settings.items() if name != "warmup"}
+    words = settings["step_size"]
+    if isinstance(words, dict) and words["kind"] in SCHEDULES:
+        settings["step_size"] = SCHEDULES[words["kind"]](**{name: value for name, value in words.items() if name != "kind"})
+    return replace(method, settings=settings).kernel(temperature=temperature)
+
+
 def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Progress) -> Results:
     """Run a cell: seed s is chain s, on data set s after the first."""
-    given, settings = scale.settings, dict(method.settings)
-    first, warmup = given["first_set"], round(settings.pop("warmup") * given["num_steps"])
-    step_size = settings["step_size"]
-    if isinstance(step_size, dict) and step_size["kind"] in SCHEDULES:
-        settings["step_size"] = SCHEDULES[step_size["kind"]](**{name: v for name, v in step_size.items() if name != "kind"})
-    kernel = Method(method.name, method.label, method.sampler, settings).kernel(temperature=given["temperature"])
+    given, kernel = scale.settings, kernel_of(method, scale.settings["temperature"])
+    first, warmup = given["first_set"], round(method.settings["warmup"] * given["num_steps"])
     samples = run_chains(
         kernel, Side(target_of(given)), normal_starts(seeds, 2, seed=given["seed"], std=given["start_std"]), chains=seeds,
         seed=given["seed"], num_steps=given["num_steps"], warmup=warmup, thin=given["thin"], progress=progress,
@@ -98,12 +108,13 @@ INVARIANT_RAVINE = Experiment(
         _row("sgld", "SGLD", _falling(1.58e-4, 0.184)),
         _row("psgld", "pSGLD", {"kind": "polynomial", "initial": 1.47, "power": 0.766, "offset": 5512}, beta=0.906, eps=253.6),
         _row("sghmc", "SGHMC", 1.47e-5, beta=0.9309),
-        _row("msgld", "MSGLD published", {"kind": "step_decay", "initial": 1.51e-5, "factor": 0.5, "every": 5000}, bias_factor=10.96,
-             beta=0.9162),
+        _row("msgld", "MSGLD published", {"kind": "step_decay", "initial": 1.51e-5, "factor": 0.5, "every": 5000},
+             bias_factor=10.96, beta=0.9162),
         _row("asgld", "ASGLD published", _falling(1.96e-5, 0.0845), SECOND, bias_factor=123_600.0, betas=(0.8864, 0.9321),
              eps_root=433.6),
         _row("msgld-invariant", "MSGLD invariant", 1.34e-6, bias_factor=582.0, beta=0.9862, invariant=True),
-        _row("asgld-invariant", "ASGLD invariant", {"kind": "step_decay", "initial": 5.16e-6, "factor": 0.5, "every": 10_000}, SECOND,
+        _row("asgld-invariant", "ASGLD invariant",
+             {"kind": "step_decay", "initial": 5.16e-6, "factor": 0.5, "every": 10_000}, SECOND,
              bias_factor=919_000.0, betas=(0.95, 0.9744), eps_root=375_700.0, invariant=True),
         _row("asgld-invariant-cycles", "ASGLD invariant, cycles",
              {"kind": "cycles", "initial": 1e-6, "cycle_length": 10_000, "flat": 0.8, "fall": 0.1, "floor": 0.01, "decay": 0.7},
@@ -123,8 +134,8 @@ INVARIANT_RAVINE = Experiment(
                 Column("distance", "distance to the truth", 2, better="low"),
                 Column("near", f"runs within {ravine.NEAR} of it", 0, is_count=True),
             ),
-            note="The three rows of ASGLD had more than an equal budget: both forms a second search of 150 settings, in narrower ranges "
-            "set after the first, and the last row about 1,240 settings.",
+            note="The three rows of ASGLD had more than an equal budget: both forms a second search of 150 settings, in "
+            "narrower ranges set after the first, and the last row about 1,240 settings.",
         ),
     ),
     listings=(
