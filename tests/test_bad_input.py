@@ -304,8 +304,8 @@ TABLE = {
     "the epoch of a permutation": (lambda: lv.noise.permutation(0, 0, -1, 5), ValueError, r"permutation\(epoch=.*-1"),
     "an epoch beyond the last": (lambda: lv.noise.permutation(0, 0, 2**55, 2**9), ValueError, r"permutation\(epoch=.*epoch \* num"),
     # paths
-    "no path": (lambda: lv.load_samples(None), TypeError, r"open\(path=.*None"),
-    "a path of bytes": (lambda: lv.load_samples(b"run"), TypeError, r"open\(path=.*b'run'"),
+    "no path": (lambda: lv.load_samples(None), TypeError, r"load_samples\(path=.*None"),
+    "a path of bytes": (lambda: lv.load_samples(b"run"), TypeError, r"load_samples\(path=.*b'run'"),
     "an empty path": (lambda: lv.resume("", lv.sgld(0.1), GAUSSIAN), ValueError, r"resume\(path=.*''"),
     "a path that no system has": (lambda: lv.SampleBank("a\0b"), ValueError, r"SampleBank\(path=.*a\\x00b"),
     "a run where none can be": (lambda: run(out="/proc/none/run"), OSError, r"sample\(out=.*'/proc/none/run'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import re
@@ -58,6 +59,27 @@ def test_a_run_with_another_function_as_step_size_is_not_resumed(tmp_path):
     with pytest.raises(ValueError, match=rf"{re.escape(str(path))} was run with another step sizes"):
         lv.resume(path, lv.sgld(lambda step: 0.2), TARGET)
     assert lv.resume(path, lv.sgld(lambda step: 0.1 + 0 * step), TARGET).draws.shape == (2, 20, 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class Clocks:
+    """A kernel of which only settings and the numbers of a step are looked at: some are one per chain."""
+
+    values: tuple
+
+    def clock(self, step):
+        return (0.1, *self.values)
+
+
+def test_settings_that_differ_by_chain_are_compared_with_all_their_digits():
+    steps = torch.tensor([0.1, 0.2, 0.3])
+    right = of(Clocks((steps,)))
+    assert right["step_sizes"] == 7 * [0.1, *steps.double().tolist()]
+    for other in ((steps + torch.tensor([0, 0, 1e-7]),), (steps[:2],), (0.1,), (steps.flip(0),)):
+        found = of(Clocks(other))
+        assert found["step_sizes"] != right["step_sizes"]
+        assert found["sampler"] != right["sampler"]
+    assert of(Clocks(tuple(steps.double().tolist())))["step_sizes"] == right["step_sizes"]
 
 
 BYTES = torch.arange(48, dtype=torch.uint8)

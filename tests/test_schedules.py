@@ -86,6 +86,6 @@ def test_a_file_cannot_name_another_class_or_other_arguments():
 @pytest.mark.parametrize("value", [-1.0, 0.0, math.nan, math.inf, "0.1", None])
 def test_a_users_function_that_gives_no_step_size_is_refused_with_the_step(value):
     kernel = lv.sgld(lambda step: 0.1 if step < 3 else value)
-    assert kernel.clock(2).step_size == 0.1
+    assert kernel.inputs(2).step_size == 0.1
     with pytest.raises((ValueError, TypeError), match=r"sgld\(step_size=.*step 3"):
-        kernel.clock(3)
+        kernel.inputs(3)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import functools
 import json
 import os
+import pickle
 import random
 import re
 import shutil
@@ -14,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +26,8 @@ import zarr
 
 import langevin as lv
 from langevin import store
-from langevin.store import folder as runfolder
+from langevin.store import checkpoint, folder, layout, manifest
+from langevin.store import zarr as disk
 
 driver = sys.modules["langevin.chains.sample"]
 X = lv.noise.normal(1, 0, 0, 60, dtype=torch.float64)
@@ -73,7 +77,7 @@ def test_draws_on_disk_are_those_in_memory(tmp_path):
 @pytest.mark.usefixtures("checkpoint_always")
 @pytest.mark.parametrize("compile", [False, True])
 def test_a_run_goes_on_bit_for_bit_from_every_checkpoint(tmp_path, monkeypatch, compile):
-    monkeypatch.setattr(store, "_CHUNK_ELEMENTS", 100)  # several chunks
+    monkeypatch.setattr(disk, "_CHUNK_ELEMENTS", 100)  # several chunks
     whole, copies = copies_of_a_run(tmp_path, monkeypatch, compile=compile)
     assert len(copies) >= 3
     assert whole.compiled == compile
@@ -86,10 +90,10 @@ def test_a_run_goes_on_bit_for_bit_from_every_checkpoint(tmp_path, monkeypatch, 
 
 @pytest.mark.usefixtures("checkpoint_always")
 def test_a_run_that_was_compiled_by_auto_is_resumed_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(lv.engine, "_COMPILE_SECONDS", 0.0)
+    monkeypatch.setattr(lv.engines.blocks, "_COMPILE_SECONDS", 0.0)
     whole, copies = copies_of_a_run(tmp_path, monkeypatch, compile="auto")
     assert whole.compiled
-    monkeypatch.setattr(lv.engine, "_COMPILE_SECONDS", 1e9)  # another library would say no now; the run has said yes
+    monkeypatch.setattr(lv.engines.blocks, "_COMPILE_SECONDS", 1e9)  # another library would say no now; the run has said yes
     same(lv.resume(copies[-2], KERNEL, TARGET, data=X), whole)
 
 
@@ -142,7 +146,7 @@ def test_a_run_killed_many_times_at_random_moments_ends_with_the_same_bits(tmp_p
 
 def test_memory_stays_flat_however_many_draws(tmp_path, monkeypatch):
     """What waits for the disk is a chunk at the most, for 10 times as many draws too."""
-    monkeypatch.setattr(store, "_CHUNK_ELEMENTS", 600)
+    monkeypatch.setattr(disk, "_CHUNK_ELEMENTS", 600)
     most = []
     for num_steps in (1_000, 10_000):
         peak, write = 0, store.DiskStore.write
@@ -252,7 +256,7 @@ def test_a_manifest_of_another_version_is_refused(run):
     manifest = json.loads((run / "zarr.json").read_text())
     manifest["attributes"]["langevin"]["version"] = 99
     (run / "zarr.json").write_text(json.dumps(manifest))
-    with pytest.raises(ValueError, match="version 99, this library reads version 2"):
+    with pytest.raises(ValueError, match="version 99, this library reads version 3"):
         lv.resume(run, KERNEL, TARGET, data=X)
 
 
@@ -268,7 +272,7 @@ def test_what_is_no_run_is_refused(tmp_path):
 @pytest.mark.parametrize("failing", range(1, 20))
 def test_a_full_disk_loses_nothing_that_was_written(tmp_path, monkeypatch, failing):
     """Six files are a new run; four chunks and a checkpoint follow for each block."""
-    calls, write = 0, runfolder.write_atomic
+    calls, write = 0, layout.write_atomic
 
     def full_disk(path, data):
         nonlocal calls
@@ -279,7 +283,8 @@ def test_a_full_disk_loses_nothing_that_was_written(tmp_path, monkeypatch, faili
 
     path = tmp_path / "run.zarr"
     with monkeypatch.context() as patch:
-        patch.setattr(runfolder, "write_atomic", full_disk)
+        for module in (checkpoint, layout, manifest):
+            patch.setattr(module, "write_atomic", full_disk)
         with pytest.raises(OSError, match=r"No space left.*run\.zarr"):
             lv.sample(KERNEL, TARGET, START, out=path, compile=False, **SETTINGS)
     if failing <= 6:
@@ -352,7 +357,7 @@ import sys
 sys.path.insert(0, {tests!r})
 import test_store as t
 t.driver._CHECKPOINT_SECONDS = -1.0
-t.store._CHUNK_ELEMENTS = 300
+t.disk._CHUNK_ELEMENTS = 300
 print(flush=True)
 t.lv.sample(t.lv.sgld(0.01), t.lv.targets.gaussian([[1.0]]), t.START[:, :1], num_steps=200_000, thin=7, out={path!r}, compile=False)
 """
@@ -372,7 +377,7 @@ def test_a_reader_beside_a_writer_sees_whole_states_only(tmp_path):
                 continue
             seen = lv.load_samples(path)
             count = min(len(seen.step_size), len(right.step_size))
-            for name in runfolder.ARRAYS:
+            for name in layout.ARRAYS:
                 found, expected = getattr(seen, name), getattr(right, name)
                 axis = 0 if name == "step_size" else 1
                 assert torch.equal(found.narrow(axis, 0, count), expected.narrow(axis, 0, count))
@@ -391,15 +396,15 @@ def test_leftovers_of_killed_creations_are_removed_those_of_living_ones_are_not(
     dead, alive = tmp_path / ".run.zarr.1.aa.new", tmp_path / ".run.zarr.1.bb.new"
     for draft in (dead, alive):
         (draft / "draws").mkdir(parents=True)
-    lock = runfolder.lock_folder(alive)
+    lock = folder.lock_folder(alive)
     lv.sample(KERNEL, TARGET, START, out=tmp_path / "run.zarr", **SETTINGS)
     assert sorted(path.name for path in tmp_path.iterdir()) == [alive.name, "run.zarr"]
     lock.release()
 
 
 def test_what_a_kill_leaves_of_a_file_is_removed_by_the_next_writer(run):
-    for folder, name in ((run, ".state.safetensors.1-ab.tmp"), (run / "draws", ".c.0.0.0.1-ab.tmp")):
-        (folder / name).write_bytes(b"half")
+    for where, name in ((run, ".state.safetensors.1-ab.tmp"), (run / "draws", ".c.0.0.0.1-ab.tmp")):
+        (where / name).write_bytes(b"half")
     lv.load_samples(run)  # readers touch nothing
     assert len(list(run.rglob("*.tmp"))) == 2
     same(lv.resume(run, KERNEL, TARGET, data=X), MEMORY())
@@ -408,7 +413,7 @@ def test_what_a_kill_leaves_of_a_file_is_removed_by_the_next_writer(run):
 
 def test_a_draft_that_is_taken_for_a_leftover_is_made_again(tmp_path, monkeypatch):
     """Two creations at once: the second may clean up between the first one's folder and its lock."""
-    lock_folder, calls, others = runfolder.lock_folder, [], []
+    lock_folder, calls, others = folder.lock_folder, [], []
 
     def late(folder):
         calls.append(folder)
@@ -416,8 +421,8 @@ def test_a_draft_that_is_taken_for_a_leftover_is_made_again(tmp_path, monkeypatc
             others.append(lock_folder(folder))
         return lock_folder(folder)
 
-    monkeypatch.setattr(runfolder, "lock_folder", late)
-    draft, lock = runfolder.new_draft(tmp_path / "run.zarr")
+    monkeypatch.setattr(folder, "lock_folder", late)
+    draft, lock = folder.new_draft(tmp_path / "run.zarr")
     assert calls[0] != calls[1] == draft
     assert len(calls) == 2
     lock.release()
@@ -521,3 +526,95 @@ def test_statistics_reach_arviz(run):
     data = lv.load_samples(run).to_arviz()
     assert set(data.sample_stats.data_vars) == {"energy", "gradient_norm", "step_size"}
     assert data.posterior["theta"].shape == (3, 200, 2)
+
+
+def numbers(*shape):
+    return torch.arange(1.0, 1 + np.prod(shape), dtype=torch.float64).reshape(shape)
+
+
+MANIFEST = {
+    "num_steps": 7, "warmup": 0, "thin": 1, "seed": 0, "first_chain": 5, "num_chains": 3, "dim": 2, "num_draws": 7,
+    "batch_size": None, "keep": "positions", "compile": False, "description": "text", "tuned": None, "control_variate": None,
+    "fingerprints": {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("step_size_shape", [(), (3,)])
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_every_array_is_stored_with_the_draw_first_and_read_with_the_chain_first(tmp_path, monkeypatch, where, step_size_shape):
+    monkeypatch.setattr(disk, "_CHUNK_ELEMENTS", 4 * 6)  # chunks of 4 draws
+    first = store.Checkpoint({"position": START})
+    if where == "memory":
+        made = store.MemoryStore((2,), 3, 7, START, step_size_shape)
+    else:
+        made = store.DiskStore.create(tmp_path / "run", MANIFEST, (2,), first, step_size_shape)
+    values = {
+        "draws": numbers(7, 3, 2),
+        "energy": numbers(7, 3),
+        "gradient_norm": -numbers(7, 3),
+        "step_size": numbers(7, *step_size_shape),
+    }
+    last = store.Checkpoint({"position": START}, step=7, kept=7, stopped={1: store.Stop(2, 2, "the end")})
+    with made as it:
+        for start, stop in ((0, 1), (1, 6), (6, 7)):
+            it.write(start, {name: value[start:stop] for name, value in values.items()})
+        it.save(last)
+        assert it.last_checkpoint(last).kept == 7
+        samples = store.make_samples(it.read(7), last, range(5, 8), "text", "positions")
+        short = it.read(7)
+    for found in (samples, pickle.loads(pickle.dumps(samples)), deepcopy(samples)):
+        for name, value in values.items():
+            expected = value.transpose(0, 1).clone() if value.ndim > 1 else value
+            if value.ndim > 1:
+                expected[1, 2:] = torch.nan  # chain 1 has two draws that count
+            torch.testing.assert_close(getattr(found, name), expected, rtol=0, atol=0, equal_nan=True)
+        assert found.status[1] == (6, 2, 2, "the end")
+        assert found.to_arviz().sample_stats["step_size"].shape == (2, 7)
+    assert set(short) == set(layout.ARRAYS)
+    assert samples.path == (None if where == "memory" else tmp_path / "run")
+    if where == "disk":
+        same(lv.load_samples(tmp_path / "run"), samples)
+        assert zarr.open_group(str(tmp_path / "run"), mode="r")["step_size"].shape == (7, *step_size_shape)
+
+
+def test_stores_say_whether_an_interrupted_write_can_be_repeated(run):
+    values = {name: getattr(MEMORY(), name).transpose(0, 1)[:1] for name in ("draws", "energy", "gradient_norm")}
+    values["step_size"] = MEMORY().step_size[:1]
+    memory = store.MemoryStore((2,), 3, 2, START)
+    assert memory.can_rewrite
+    memory.write(0, values)
+    memory.write(0, values)
+    now = store.Checkpoint({"position": START})
+    assert memory.last_checkpoint(now) is now
+    with store.DiskStore.open(run, write=True) as on_disk:
+        assert not on_disk.can_rewrite
+        assert on_disk.last_checkpoint(now).kept == 200
+        with pytest.raises(RuntimeError, match=r"run\.zarr: draws are written in order, 200 is next, got 0"):
+            on_disk.write(0, values)
+
+
+def test_the_text_of_samples_is_a_few_lines_and_reads_no_draw(tmp_path, monkeypatch):
+    target, settings = lv.targets.gaussian([[1.0]]), {"num_steps": 20, "warmup": 5, "compile": False}
+    text = repr(dataclasses.replace(lv.sample(lv.sgld(0.1), target, torch.zeros(4, 1), **settings), seconds=1.2345))
+    assert text.splitlines() == [
+        "Samples of sgld: d theta = -(grad U) dt + sqrt(2 * 1) dW",
+        "  4 chains x 15 draws x (1,), all healthy",
+        "  1.23 seconds, in memory",
+    ]
+    cliff = lv.targets.energy(lambda theta: torch.where(theta < 3, -theta, torch.inf).sum())
+    start = torch.tensor([[2.9]] * 5 + [[-100.0]])
+    with pytest.warns(UserWarning, match="stopped"):
+        lv.sample(lv.sgld(0.5), cliff, start, out=tmp_path / "run", **settings)
+    with monkeypatch.context() as patch:
+        patch.setattr(layout.Layout, "read", lambda *arguments: pytest.fail("the draws were read"))
+        lines = repr(lv.load_samples(tmp_path / "run")).splitlines()
+    assert lines[1] == "  6 chains x 15 draws x (1,), 5 stopped early:"
+    assert lines[2].startswith("  chain 0 stopped at step ")
+    assert "the energy became inf: outside the support" in lines[2]
+    assert lines[5] == "  and 2 more, see status"
+    assert lines[6].endswith(f"in '{tmp_path}/run'")
+    assert len(lines) == 7
+    moments = lv.sample(lv.sgld(0.1), target, torch.zeros(1, 1), keep="moments", **settings)
+    assert repr(moments).splitlines()[1] == "  1 chains x 15 draws x (1,), as running moments, all healthy"
+    scalars = lv.sample(lv.sgld(0.1), target, torch.zeros(1, 1), keep=torch.sum, **settings)
+    assert repr(scalars).splitlines()[1] == "  1 chains x 15 draws x (), of a function, all healthy"

@@ -6,8 +6,10 @@ import inspect
 
 import pytest
 import torch
+from stepping import step as step_by_hand
 
 import langevin as lv
+from langevin.kernels import StepInputs
 
 TARGET = lv.targets.gaussian([[1.0, 0.5, 0.0], [0.5, 1.0, 0.0], [0.0, 0.0, 2.0]])
 EXTRA = {"sgrld": {"metric": TARGET.metric}}  # what a recipe needs beyond its step size
@@ -25,7 +27,7 @@ def build(name, step_size=0.01, **settings):
 def noises(kernel, shape, step=0, dtype=torch.float64):
     count = kernel.num_noises * torch.Size(shape).numel()
     noise = lv.noise.normal(11, 0, step, count, dtype=dtype)
-    return noise.reshape(shape if kernel.num_noises == 1 else (kernel.num_noises, *shape))
+    return noise.reshape(kernel.num_noises, *shape)
 
 
 def gradient(position):
@@ -40,35 +42,35 @@ def name(request):
 def run(kernel, position, steps=5):
     state = kernel.init(position)
     for step in range(steps):
-        state, info = kernel.step(state, gradient(state.position), noises(kernel, position.shape, step, position.dtype))
-    return state, info
+        state = step_by_hand(kernel, state, gradient(state.position), noises(kernel, position.shape, step, position.dtype))
+    return state
 
 
 @pytest.mark.parametrize("shape", [(3,), (4, 3), (2, 4, 3)])
 def test_shapes_with_zero_to_two_chain_axes(name, shape):
     kernel = build(name)
-    state, info = run(kernel, torch.ones(shape, dtype=torch.float64))
+    state = run(kernel, torch.ones(shape, dtype=torch.float64))
     assert state.position.shape == shape
     assert [tensor.shape for tensor in state.memory] == [tensor.shape for tensor in kernel.start(torch.ones(shape))]
     if kernel.is_elementwise:
         assert {tensor.shape for tensor in state.memory} <= {torch.Size(shape)}
-    assert (state.step, info.step_size, info.gradient.shape) == (5, 0.01, torch.Size(shape))
+    assert state.step == 5
     assert torch.isfinite(state.position).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_dtype_is_kept(name, dtype):
-    state, _ = run(build(name), torch.ones(2, 3, dtype=dtype))
+    state = run(build(name), torch.ones(2, 3, dtype=dtype))
     assert {tensor.dtype for tensor in (state.position, *state.memory)} == {dtype}
 
 
 def test_a_step_is_pure(name):
     kernel = build(name)
-    state, _ = run(kernel, torch.ones(2, 3, dtype=torch.float64))
+    state = run(kernel, torch.ones(2, 3, dtype=torch.float64))
     inputs = (state.position, *state.memory, gradient(state.position), noises(kernel, (2, 3)))
     before = [tensor.clone() for tensor in inputs]
-    first, _ = kernel.step(state, inputs[-2], inputs[-1])
-    second, _ = kernel.step(state, inputs[-2], inputs[-1])
+    first = step_by_hand(kernel, state, inputs[-2], inputs[-1])
+    second = step_by_hand(kernel, state, inputs[-2], inputs[-1])
     assert all(torch.equal(a, b) for a, b in zip(inputs, before, strict=True))
     assert torch.equal(first.position, second.position)
     assert all(torch.equal(a, b) for a, b in zip(first.memory, second.memory, strict=True))
@@ -79,10 +81,10 @@ def test_chains_do_not_see_each_other(name):
     position = torch.arange(12.0, dtype=torch.float64).reshape(4, 3) / 10
     together = kernel.init(position)
     for step in range(5):
-        together, _ = kernel.step(together, gradient(together.position), noises(kernel, (4, 3), step))
+        together = step_by_hand(kernel, together, gradient(together.position), noises(kernel, (4, 3), step))
     alone = kernel.init(position[2])
     for step in range(5):
-        alone, _ = kernel.step(alone, gradient(alone.position), noises(kernel, (4, 3), step)[..., 2, :])
+        alone = step_by_hand(kernel, alone, gradient(alone.position), noises(kernel, (4, 3), step)[..., 2, :])
     torch.testing.assert_close(alone.position, together.position[2], rtol=1e-13, atol=1e-13)
 
 
@@ -90,8 +92,8 @@ def test_temperature_zero_ignores_the_noise_and_goes_downhill(name):
     kernel = build(name, temperature=0.0)
     position = torch.ones(2, 3, dtype=torch.float64)
     state = kernel.init(position)
-    quiet, _ = kernel.step(state, gradient(position), 0 * noises(kernel, (2, 3)))
-    loud, _ = kernel.step(state, gradient(position), 100 * noises(kernel, (2, 3)))
+    quiet = step_by_hand(kernel, state, gradient(position), 0 * noises(kernel, (2, 3)))
+    loud = step_by_hand(kernel, state, gradient(position), 100 * noises(kernel, (2, 3)))
     assert torch.equal(quiet.position, loud.position)
     assert (TARGET.evaluate(quiet.position).energy < TARGET.evaluate(position).energy).all()
 
@@ -103,15 +105,14 @@ def test_a_zero_gradient_leaves_only_noise_of_the_stated_size(name):
     kernel = build(name, temperature=0.3)
     state = kernel.init(torch.zeros(2, 3, dtype=torch.float64))
     noise = noises(kernel, (2, 3))
-    state, _ = kernel.step(state, torch.zeros(2, 3, dtype=torch.float64), noise)
+    state = step_by_hand(kernel, state, torch.zeros(2, 3, dtype=torch.float64), noise)
     share = 1 - kernel.beta if name == "sghmc" else 1.0
-    torch.testing.assert_close(state.position, (2 * 0.01 * 0.3 * share) ** 0.5 * noise)
+    torch.testing.assert_close(state.position, (2 * 0.01 * 0.3 * share) ** 0.5 * noise[0])
 
 
 def test_a_schedule_is_read_at_every_step(name):
     kernel = build(name, lv.schedules.step_decay(0.01, factor=0.5, every=2))
-    _, info = run(kernel, torch.ones(2, 3, dtype=torch.float64))
-    assert info.step_size == 0.01 * 0.5**2
+    assert [kernel.inputs(step).step_size for step in range(5)] == [0.01, 0.01, 0.005, 0.005, 0.0025]
 
 
 def test_describe_prints_the_sde_the_target_and_the_law(name, capsys):
@@ -133,10 +134,27 @@ def test_kernels_are_values(name):
 def test_a_gradient_or_noise_of_another_shape_is_refused(name):
     kernel = build(name)
     state = kernel.init(torch.ones(2, 3))
-    with pytest.raises(ValueError, match=r"gradient=.*\(2, 3\).*got \(3,\)"):
-        kernel.step(state, torch.ones(3), noises(kernel, (2, 3)))
-    with pytest.raises(ValueError, match=r"noise=.*2, 3\).*got \(3,\)"):
-        kernel.step(state, torch.ones(2, 3), torch.ones(3))
+    with pytest.raises(ValueError, match=r"evaluation=.*\(2, 3\).*got \(3,\)"):
+        step_by_hand(kernel, state, torch.ones(3), noises(kernel, (2, 3)))
+    with pytest.raises(ValueError, match=r"noise=.*2, 3\).*got \(1, 3\)"):
+        kernel.step(state, TARGET.evaluate(state.position), torch.ones(1, 3))
+
+
+def test_inputs_may_differ_by_chain(name):
+    """Chains with inputs of their own walk as they would with these inputs for all."""
+    kernel = build(name)
+    if not kernel.is_elementwise:
+        pytest.skip("a matrix per chain takes one number for all")
+    position, noise = torch.ones(2, 3, dtype=torch.float64), noises(kernel, (2, 3))
+    each = [kernel.inputs(1)._replace(step_size=eps, temperature=tau) for eps, tau in ((0.01, 1.0), (0.03, 0.2))]
+    together = StepInputs(*(torch.tensor(values, dtype=torch.float64)[:, None] for values in zip(*each, strict=True)))
+    evaluation = TARGET.evaluate(position)
+    both = kernel.step(kernel.init(position), evaluation, noise, together)
+    for chain, inputs in enumerate(each):
+        alone = kernel.step(kernel.init(position), evaluation, noise, inputs)
+        torch.testing.assert_close(both.position[chain], alone.position[chain], rtol=1e-13, atol=0)
+        for tensor, other in zip(both.memory, alone.memory, strict=True):
+            torch.testing.assert_close(tensor[chain], other[chain], rtol=1e-13, atol=0)
 
 
 def test_the_docstring_has_the_equation_an_example_and_the_section(name):

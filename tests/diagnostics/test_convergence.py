@@ -12,7 +12,7 @@ import torch
 import langevin as lv
 from langevin import diagnostics as dg
 from langevin.diagnostics.convergence import CHAINS_FOR_SPREAD, MIN_ESS_PER_CHAIN, standard_error
-from langevin.store.zarr import _arviz
+from langevin.store.samples import import_arviz
 
 GAUSSIAN = lv.targets.gaussian([[1.0, 0.5], [0.5, 1.0]])
 
@@ -43,8 +43,8 @@ def good_samples(chains=4, steps=1500):
 def test_the_numbers_are_arviz_s_own(ours, theirs, settings):
     draws = autoregression(4, 200)
     for k in range(2):
-        data = _arviz().from_dict(posterior={"one": draws[..., k].numpy()})
-        assert ours(draws, **settings)[k].item() == float(getattr(_arviz(), theirs)(data, **settings)["one"])
+        data = import_arviz().from_dict(posterior={"one": draws[..., k].numpy()})
+        assert ours(draws, **settings)[k].item() == float(getattr(import_arviz(), theirs)(data, **settings)["one"])
 
 
 def test_ess_and_mcse_find_what_an_autoregression_has():

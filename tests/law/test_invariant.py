@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 from scipy.integrate import quad
+from stepping import step as step_by_hand
 
 import langevin as lv
+from langevin.kernels import KernelState
 
 NUM_CHAINS = 200_000
 TARGET = lv.targets.gaussian([[1.0, 0.9], [0.9, 1.0]])
@@ -32,7 +34,7 @@ def second_moment_error(kernel, eps):
     for step in range(int(5 / eps)):
         noise = noises(kernel.num_noises, step, NUM_CHAINS, torch.float32)
         gradient = 3 * torch.tanh(3 * state.position) + state.position / 2
-        state, _ = kernel.step(state, gradient, noise[0] if kernel.num_noises == 1 else noise)
+        state = step_by_hand(kernel, state, gradient, noise)
     return state.position.double().square().mean().item() - true, ((fourth - true**2) / NUM_CHAINS) ** 0.5
 
 
@@ -52,7 +54,7 @@ def path(kernel, steps=8, position=None, noise_fn=None, gradient_fn=None):
         noise = noises(kernel.num_noises, step, state.position.numel()).reshape(-1, *state.position.shape)
         noise = noise if noise_fn is None else noise_fn(noise)
         gradient = (gradient_fn or (lambda at: TARGET.evaluate(at).gradient))(state.position)
-        state, _ = kernel.step(state, gradient, noise[0] if kernel.num_noises == 1 else noise)
+        state = step_by_hand(kernel, state, gradient, noise)
         positions.append(state.position)
     return torch.stack(positions)
 
@@ -128,12 +130,12 @@ def test_the_matrix_form_survives_a_singular_average_and_a_dead_chain():
 
 def test_the_scale_is_frozen_after_the_warm_up_of_sample():
     kernel = lv.asgld(0.01, bias_factor=2.0, betas=(0.9, 0.99), invariant=True)
-    frozen = kernel.for_run(50)
+    frozen = kernel.for_run(50, torch.ones(3, 2))
     assert frozen.adapt_steps == 50
-    assert [frozen.clock(step).adapting for step in (0, 49, 50, 1000)] == [1.0, 1.0, 0.0, 0.0]
+    assert [frozen.inputs(step).adapting for step in (0, 49, 50, 1000)] == [1.0, 1.0, 0.0, 0.0]
     state = frozen.init(torch.ones(3, 2))
     for step in range(60):
-        state, _ = frozen.step(state, state.position.sin() + step, torch.zeros(2, 3, 2))
+        state = step_by_hand(frozen, state, state.position.sin() + step, torch.zeros(2, 3, 2))
         if step == 49:
             at_freezing = state.memory[2]
     assert torch.equal(state.memory[2], at_freezing)
@@ -143,8 +145,8 @@ def test_the_scale_is_frozen_after_the_warm_up_of_sample():
 
 def test_the_scale_follows_again_in_exploration_phases():
     schedule = lv.schedules.cyclical(0.01, cycle_length=100, exploration=0.5)
-    kernel = lv.asgld(schedule, bias_factor=2.0, betas=(0.9, 0.99), invariant=True).for_run(150)
-    assert [kernel.clock(step).adapting for step in (0, 60, 149, 150, 199, 200, 249, 250)] == [1, 1, 1, 0, 0, 1, 1, 0]
+    kernel = lv.asgld(schedule, bias_factor=2.0, betas=(0.9, 0.99), invariant=True).for_run(150, torch.ones(3, 2))
+    assert [kernel.inputs(step).adapting for step in (0, 60, 149, 150, 199, 200, 249, 250)] == [1, 1, 1, 0, 0, 1, 1, 0]
 
 
 @pytest.mark.parametrize("invariant", [False, True])
@@ -154,11 +156,10 @@ def test_an_annealed_bias_factor_is_that_of_each_step(invariant):
     state = annealed.init(torch.ones(2, 2, dtype=torch.float64))
     for step in range(6):
         noise = noises(annealed.num_noises, step, 4).reshape(-1, 2, 2)
-        noise = noise if invariant else noise[0]
         fixed = lv.msgld(0.02, bias_factor=schedule(step), beta=0.8, invariant=invariant)
         gradient = TARGET.evaluate(state.position).gradient
-        expected, _ = fixed.step(state, gradient, noise)
-        state, _ = annealed.step(state, gradient, noise)
+        expected = step_by_hand(fixed, state, gradient, noise)
+        state = step_by_hand(annealed, state, gradient, noise)
         torch.testing.assert_close(state.position, expected.position, rtol=1e-13, atol=1e-13)
 
 
@@ -183,7 +184,7 @@ def test_noise_scale_is_the_spread_that_one_step_gives_a_chain_at_rest(kernel):
     noise = torch.stack([lv.noise.normal(0, at, step, size, dtype=torch.float64) for step in range(3)])
     rest = torch.zeros(size, dtype=torch.float64)
     memory = [torch.zeros_like(rest) for _ in kernel.memory]
-    if "last_noise" in kernel.memory:
-        memory[kernel.memory.index("last_noise")] = noise[2]
-    moved, _ = kernel.update(rest, rest, noise[0] if kernel.num_noises == 1 else noise[:2], tuple(memory), kernel.clock(1))
-    assert abs(moved.std().item() / kernel.noise_scale(0.03) - 1) < 5 / (2 * size) ** 0.5
+    if "passing_velocity" in kernel.memory:
+        memory[kernel.memory.index("passing_velocity")] = kernel.temperature**0.5 * noise[2]
+    moved = step_by_hand(kernel, KernelState(rest, tuple(memory), 1), rest, noise[: kernel.num_noises]).position
+    assert abs(moved.std().item() / kernel.noise_scale(kernel.inputs(1)) - 1) < 5 / (2 * size) ** 0.5

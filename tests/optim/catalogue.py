@@ -26,11 +26,11 @@ MEMORY = {
     "PSGLD": {"metric_average"},
     "SGHMC": {"velocity"},
     "MSGLD": {"average"},
-    "MSGLD, invariant": {"velocity", "last_noise"},
+    "MSGLD, invariant": {"velocity", "passing_velocity"},
     "ASGLD": {"average", "square_average"},
-    "ASGLD, invariant": {"velocity", "last_noise", "square_average"},
+    "ASGLD, invariant": {"velocity", "passing_velocity", "square_average"},
     "AdaMaxSGLD": {"average", "largest"},
-    "AdaMaxSGLD, invariant": {"velocity", "last_noise", "largest"},
+    "AdaMaxSGLD, invariant": {"velocity", "passing_velocity", "largest"},
     "AdadeltaSGLD": {"bias", "square_average", "bias_square"},
 }
 GAUSSIAN = lv.priors.gaussian(std=0.7)

@@ -19,8 +19,8 @@ from langevin.kernels import Kernel
 from langevin.noise import Purpose, normal, streams
 from langevin.schedules import Schedule
 from langevin.store import Samples
-from langevin.store.folder import read_manifest
 from langevin.store.journal import write_atomic
+from langevin.store.manifest import read_manifest
 from langevin.targets import Target
 from langevin_paper.spec import Progress
 

@@ -12,7 +12,7 @@ from langevin.chains.plan import Plan
 from langevin.chains.recorder import Recorded
 from langevin.engines import Block, Runner, Trace, block_length, draw_block
 from langevin.gradients import GradientFn
-from langevin.store import Checkpoint, DiskStore, MemoryStore, Samples, make_samples
+from langevin.store import Checkpoint, Samples, Store, make_samples
 
 __all__ = ["drive", "interrupted_in_setup"]
 
@@ -22,7 +22,7 @@ _CHECKPOINT_SECONDS = 5.0  # how much work a kill may cost
 def drive(
     plan: Plan,
     gradient_fn: GradientFn,
-    store: MemoryStore | DiskStore,
+    store: Store,
     checkpoint: Checkpoint,
     interrupts: Interrupts,
     progress: Progress,
@@ -51,7 +51,7 @@ def drive(
                     store.save(now())
                     saved = time.perf_counter()
             except KeyboardInterrupt:
-                interrupted, is_whole = True, isinstance(store, MemoryStore)
+                interrupted, is_whole = True, store.can_rewrite
                 if is_whole and recorded is before:
                     recorded = recorded.after(plan, store, trace, block)
     try:
@@ -61,7 +61,7 @@ def drive(
         interrupts.check()
     except KeyboardInterrupt:
         interrupted = True
-    result = store.load() if isinstance(store, DiskStore) else now()
+    result = store.last_checkpoint(now())
     samples = make_samples(store.read(result.kept), result, plan.chains, plan.description, plan.what)
     if interrupted:
         warnings.warn(f"sample() was interrupted at step {result.step}: {result.kept} draws are returned", stacklevel=3)

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from langevin.checks import needs
+from langevin.engines.blocks import stack_inputs
 from langevin.gradients import GradientFn, control_variate, full, minibatch, noisy
-from langevin.kernels import Kernel
+from langevin.kernels import Kernel, StepInputs
 from langevin.schedules import AUTO
 from langevin.targets import Target
 
@@ -98,6 +99,15 @@ class Plan:
     def kept(self, positions: Tensor) -> Tensor:
         """Turn positions (draw, chain, dim) into what is stored, (draw, chain, ...)."""
         return torch.func.vmap(torch.func.vmap(self.keep))(positions) if callable(self.keep) else positions
+
+    @property
+    def step_size_shape(self) -> tuple[int, ...]:
+        """The shape of a draw's step size: that of the chains, where they differ."""
+        return (len(self.chains),) if self.kernel.differs_by_chain else ()
+
+    def step_sizes(self, inputs: Sequence[StepInputs], like: Tensor) -> Tensor:
+        """Return the step sizes of some steps, (steps, *step_size_shape)."""
+        return stack_inputs(inputs, like)[0].reshape(len(inputs), -1).expand(-1, *self.step_size_shape or (1,)).squeeze(-1)
 
     def event_shape(self, position: Tensor) -> tuple[int, ...]:
         """Return the shape of what is kept of one position, or fail when nothing is, or `keep` makes no real tensor of it."""

@@ -11,11 +11,10 @@ from torch import Tensor
 from langevin.chains.health import find_bad, ran_off, together
 from langevin.chains.plan import Plan
 from langevin.engines import Block, Trace, evaluate_chains
-from langevin.engines.blocks import stack_inputs
 from langevin.gradients import GradientFn
 from langevin.kernels import Kernel, KernelState
 from langevin.moments import add_moments, no_moments
-from langevin.store import Checkpoint, DiskStore, MemoryStore, Stop
+from langevin.store import Checkpoint, Stop, Store
 
 __all__ = ["Recorded"]
 
@@ -54,7 +53,7 @@ class Recorded(NamedTuple):
         """The chains that go on, by index."""
         return [index for index in range(len(self.state.position)) if index not in self.stopped]
 
-    def after(self, plan: Plan, store: MemoryStore | DiskStore, trace: Trace, block: Block | None) -> Recorded:
+    def after(self, plan: Plan, store: Store, trace: Trace, block: Block | None) -> Recorded:
         """Judge the chains after some steps, store the draws, and return the progress with them."""
         if block is None or not (trace.done or trace.failed):
             return self
@@ -72,14 +71,14 @@ class Recorded(NamedTuple):
             is_regular = len(places) == len(range(places[0], len(steps), plan.thin))
             rows = slice(places[0], len(steps), plan.thin) if is_regular else places
             values = {
-                "draws": plan.kept(positions[rows]).transpose(0, 1),
-                "energy": energies[rows].T,
-                "gradient_norm": norms[rows].T,
-                "step_size": stack_inputs([block.inputs[place] for place in places], positions)[0],
+                "draws": plan.kept(positions[rows]),
+                "energy": energies[rows],
+                "gradient_norm": norms[rows],
+                "step_size": plan.step_sizes([block.inputs[place] for place in places], positions),
             }
             if stopped:
-                gone = ~self._count(range(steps.start, steps.stop), places, stopped).T
-                for name in ("draws", "energy", "gradient_norm"):
+                gone = ~self._count(steps, places, stopped)
+                for name in [name for name, value in values.items() if value.ndim > 1]:  # those with a chain axis
                     values[name] = values[name].clone()
                     values[name][gone] = torch.nan
             store.write(self.kept, values)

@@ -18,7 +18,7 @@ from langevin.engines import compile_pays
 from langevin.gradients import GradientFn
 from langevin.kernels import Kernel
 from langevin.schedules import AUTO
-from langevin.store import DiskStore, MemoryStore, Samples, make_samples
+from langevin.store import DiskStore, MemoryStore, Samples, Store, make_samples
 from langevin.store.fingerprint import fingerprints
 from langevin.store.folder import check_new
 from langevin.targets import Target
@@ -99,7 +99,7 @@ def sample(
     shape, is_closed = plan.event_shape(position), target.has_closed_form
     compiled = compile_pays(num_steps, position, columns, batch_size, is_closed) if compile == "auto" else bool(compile)
     checkpoint = Recorded.new(plan, position).checkpoint(compiled, 0.0)
-    store: MemoryStore | DiskStore
+    store: Store
     with Interrupts() as interrupts:
         try:
             interrupts.open()
@@ -111,10 +111,11 @@ def sample(
             interrupts.close()
             interrupts.check()
             if out is None:
-                store = MemoryStore(shape, len(position), plan.num_draws, position)
+                store = MemoryStore(shape, len(position), plan.num_draws, position, plan.step_size_shape)
             else:
                 identity = fingerprints(plan.kernel, gradient_fn, position, data, keep if callable(keep) else None)
-                store = DiskStore.create(out, {**plan.manifest(position, compile), "fingerprints": identity}, shape, checkpoint)
+                manifest = {**plan.manifest(position, compile), "fingerprints": identity}
+                store = DiskStore.create(out, manifest, shape, checkpoint, plan.step_size_shape)
         except KeyboardInterrupt:
             nothing = MemoryStore(shape, len(position), 0, position).read(0)
             return interrupted_in_setup(make_samples(nothing, checkpoint, chains, plan.description, plan.what), "sample")

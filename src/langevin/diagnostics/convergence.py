@@ -13,7 +13,7 @@ from torch import Tensor
 from langevin.checks import check_integer, needs
 from langevin.diagnostics.arrays import check_draws, evenly_spaced, is_samples
 from langevin.store import Samples
-from langevin.store.zarr import _arviz
+from langevin.store.samples import import_arviz
 
 __all__ = [
     "MAX_RHAT",
@@ -53,7 +53,7 @@ def _by_element(draws: Tensor, statistic: Callable[..., Any], min_chains: int, *
     if chains >= min_chains and num_draws >= MIN_DRAWS and moves.any():
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "More chains", UserWarning)  # ArviZ thinks that the axes were swapped
-            dataset = _arviz().convert_to_dataset({"theta": draws[..., moves].numpy()})
+            dataset = import_arviz().convert_to_dataset({"theta": draws[..., moves].numpy()})
             result[moves] = torch.tensor(statistic(dataset, **settings)["theta"].values, dtype=torch.float64)
     return result
 
@@ -77,7 +77,7 @@ def ess(draws: Tensor, *, method: str = "bulk") -> Tensor:
     """
     if not isinstance(method, str):
         raise needs("ess", "method", 'a name such as "bulk" or "tail"', method, TypeError)
-    return _by_element(check_draws("ess", "draws", draws), _arviz().ess, 1, method=method)
+    return _by_element(check_draws("ess", "draws", draws), import_arviz().ess, 1, method=method)
 
 
 def rhat(draws: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ def rhat(draws: Tensor) -> Tensor:
         >>> rhat(agree) < 1.01, rhat(agree + torch.arange(4.0).view(4, 1, 1)) > 1.5
         (tensor([True]), tensor([True]))
     """
-    return _by_element(check_draws("rhat", "draws", draws), _arviz().rhat, 2)
+    return _by_element(check_draws("rhat", "draws", draws), import_arviz().rhat, 2)
 
 
 def mcse(draws: Tensor) -> Tensor:
@@ -114,7 +114,7 @@ def mcse(draws: Tensor) -> Tensor:
         >>> mcse(normal(0, range(4), range(2500), 1).transpose(0, 1)).round(decimals=3)
         tensor([0.0100], dtype=torch.float64)
     """
-    return _by_element(check_draws("mcse", "draws", draws), _arviz().mcse, 1)
+    return _by_element(check_draws("mcse", "draws", draws), import_arviz().mcse, 1)
 
 
 def autocorrelation(draws: Tensor, max_lag: int = 100) -> Tensor:
@@ -138,7 +138,7 @@ def autocorrelation(draws: Tensor, max_lag: int = 100) -> Tensor:
     check_integer("autocorrelation", "max_lag", max_lag, 1)
     moves = (draws != draws[:, :1]).any(1, keepdim=True)
     with np.errstate(all="ignore"):
-        values = torch.from_numpy(np.array(_arviz().autocorr(draws.numpy(), axis=1)))
+        values = torch.from_numpy(np.array(import_arviz().autocorr(draws.numpy(), axis=1)))
     return values[:, : max_lag + 1].masked_fill(~moves, torch.nan)
 
 

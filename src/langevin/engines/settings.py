@@ -57,6 +57,11 @@ class SideBySide(Kernel):
 
     @property
     @override
+    def differs_by_chain(self) -> bool:
+        return True
+
+    @property
+    @override
     def formula(self) -> Callable[..., tuple[Tensor, Memory]]:
         return self._twin.update
 

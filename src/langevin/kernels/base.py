@@ -93,6 +93,11 @@ class Kernel(ABC):
         """Return the new position and memory: the sampler's formula. `noise` has a leading axis of length `num_noises`."""
 
     @property
+    def differs_by_chain(self) -> bool:
+        """Whether chains have settings of their own, so that the inputs of a step may be tensors."""
+        return False
+
+    @property
     def formula(self) -> Callable[..., tuple[Tensor, Memory]]:
         """`update` without the settings that its inputs carry, so that compiled code serves all of them."""
         return dataclasses.replace(self, step_size=constant(1.0), temperature=1.0).update

@@ -1,5 +1,8 @@
 """Where draws are kept: in memory, in a folder that survives being killed, and draws of modules in a bank."""
 
-from langevin.store.zarr import ChainStatus, Checkpoint, DiskStore, MemoryStore, Samples, Stop, load_samples, make_samples
+from langevin.store.checkpoint import Checkpoint, Stop
+from langevin.store.memory import MemoryStore, Store
+from langevin.store.samples import ChainStatus, Samples, load_samples, make_samples
+from langevin.store.zarr import DiskStore
 
-__all__ = ["ChainStatus", "Checkpoint", "DiskStore", "MemoryStore", "Samples", "Stop", "load_samples", "make_samples"]
+__all__ = ["ChainStatus", "Checkpoint", "DiskStore", "MemoryStore", "Samples", "Stop", "Store", "load_samples", "make_samples"]

@@ -27,8 +27,8 @@ def _step_sizes(kernel: Kernel) -> list[float]:
     clocks: list[float] = []
     with suppress(ValueError, TypeError, ArithmeticError, LookupError):
         for step in _PROBES:
-            for value in kernel.inputs(step):
-                clocks.extend(torch.as_tensor(value).flatten().tolist())
+            for value in kernel.inputs(step):  # a number, or one per chain
+                clocks += torch.as_tensor(value, dtype=torch.float64).flatten().tolist()
     return clocks
 
 
@@ -38,6 +38,8 @@ def _words(value: Any) -> str:
         return f"{type(value).__name__}({', '.join(f'{f.name}={_words(getattr(value, f.name))}' for f in fields(value))})"
     if isinstance(value, tuple):
         return f"({', '.join(map(_words, value))})"
+    if isinstance(value, Tensor):  # its repr has four digits
+        return repr(value.tolist())
     return "function" if callable(value) else repr(value)
 
 

@@ -1,0 +1,106 @@
+"""What the driver of chains asks of a store, what it reads from one, and the plainest store: draws in memory."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import ClassVar, Protocol, Self
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from langevin.store.checkpoint import Checkpoint
+from langevin.store.layout import ArraySpec, array_specs
+
+__all__ = ["Arrays", "MemoryStore", "Store"]
+
+
+@dataclass(frozen=True)
+class Arrays(Mapping[str, Tensor]):
+    """The first draws of a store, by name: (chain, draw, ...), or (draw,) where all chains share a value.
+
+    Stores have the draw first and know no chain; here, and nowhere else, the axes are swapped.
+    """
+
+    stored: Callable[[str], Tensor] = field(repr=False)  # an array as it is stored, (draw, ...)
+    specs: Mapping[str, ArraySpec]
+    path: Path | None = None  # None for draws in memory
+    counts: Mapping[int, int] = field(default_factory=dict)  # draws that count of chains that stopped, by index: NaN after them
+
+    def __getitem__(self, name: str) -> Tensor:
+        if not self.specs[name].tail:
+            return self.stored(name)
+        array = self.stored(name).transpose(0, 1)
+        for index, count in self.counts.items():
+            array[index, count:] = torch.nan  # in place: it was read for this call, or is the store's, where nobody else looks
+        return array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.specs)
+
+    def __len__(self) -> int:
+        return len(self.specs)
+
+
+class Store(Protocol):
+    """A place for draws; it is closed at the end of a `with`."""
+
+    can_rewrite: ClassVar[bool]
+    """Whether draws may be written a second time, so that an interrupted write can be repeated; else the last checkpoint stands."""
+
+    def write(self, first: int, values: Mapping[str, Tensor]) -> None:
+        """Write draws `first`, `first + 1`, ...: the draw is the first axis of every array."""
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Make the draws so far, and the checkpoint that counts them, outlive the process, where the store does."""
+
+    def last_checkpoint(self, now: Checkpoint) -> Checkpoint:
+        """Return the checkpoint that counts the draws that can be read: the last one saved, or `now` in memory."""
+
+    def read(self, kept: int) -> Arrays:
+        """Return the first `kept` draws; on disk they are read when they are asked for."""
+
+    def close(self) -> None:
+        """Give back what the store holds."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class MemoryStore(Store):
+    """Draws in tensors with room for all of them, on the device of the positions; a checkpoint needs no place."""
+
+    can_rewrite = True
+
+    def __init__(
+        self, event_shape: tuple[int, ...], num_chains: int, num_draws: int, like: Tensor, step_size_shape: tuple[int, ...] = ()
+    ) -> None:
+        """Make room; positions are like `like`, shapes are those of `array_specs`."""
+        self._specs = array_specs(like.dtype, num_chains, event_shape, step_size_shape)
+        self._arrays = {name: spec.new(num_draws, like.device) for name, spec in self._specs.items()}
+
+    @override
+    def write(self, first: int, values: Mapping[str, Tensor]) -> None:
+        for name, value in values.items():
+            self._arrays[name][first : first + len(value)] = value
+
+    @override
+    def save(self, checkpoint: Checkpoint) -> None: ...
+
+    @override
+    def last_checkpoint(self, now: Checkpoint) -> Checkpoint:
+        return now
+
+    @override
+    def read(self, kept: int) -> Arrays:
+        return Arrays(partial(self._first, kept), self._specs)
+
+    def _first(self, kept: int, name: str) -> Tensor:
+        return self._arrays[name][:kept]
+
+    @override
+    def close(self) -> None: ...

@@ -1,0 +1,166 @@
+"""The result of a run: draws, axes (chain, draw, ...), with what happened to each chain."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, NamedTuple
+
+from torch import Tensor
+
+from langevin.checks import check_path
+from langevin.moments import Moments, read_moments
+from langevin.store.checkpoint import Checkpoint
+from langevin.store.memory import Arrays
+from langevin.store.zarr import DiskStore
+
+if TYPE_CHECKING:
+    import arviz
+    import pandas
+
+__all__ = ["ChainStatus", "Samples", "import_arviz", "load_samples", "make_samples"]
+
+_SHOWN = 3  # stopped chains that the text of samples names
+
+
+def import_arviz() -> ModuleType:
+    """Import ArviZ when it is needed: it takes seconds, and warns of its coming refactor once a day."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        import arviz
+    return arviz
+
+
+class ChainStatus(NamedTuple):
+    """How a chain ended."""
+
+    chain: int  # the chain's number
+    steps: int  # steps taken
+    draws: int  # draws kept
+    reason: str | None  # None for a chain that ran to its end
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the chain ran to its end."""
+        return self.reason is None
+
+    def __str__(self) -> str:
+        """Say it in a sentence."""
+        if self.is_healthy:
+            return f"chain {self.chain}: {self.steps} steps, {self.draws} draws"
+        return f"chain {self.chain} stopped at step {self.steps}: {self.reason}; {self.draws} draws kept"
+
+
+@dataclass(frozen=True, repr=False)
+class Samples:
+    """The result of `sample`.
+
+    Args:
+        arrays: what was stored, by name. In a run on disk they are read when they are asked for, each time anew.
+        status: one entry per chain.
+        description: the sampler's SDE and law.
+        seconds: wall time of the run.
+        moments: running moments, with ``keep="moments"``.
+        compiled: whether the run was compiled.
+        kept: what `draws` are: "positions", "function" (what `keep` made of them) or "moments" (there are none).
+        event_shape: the shape of a draw of one chain.
+        path: the folder of a run on disk.
+    """
+
+    arrays: Mapping[str, Tensor]
+    status: tuple[ChainStatus, ...]
+    description: str
+    seconds: float
+    moments: Moments | None = None
+    compiled: bool = False
+    kept: str = "positions"
+    event_shape: tuple[int, ...] = ()
+    path: Path | None = None
+
+    def __repr__(self) -> str:
+        """Say in a few lines what was run and how it ended, without reading a draw."""
+        stopped = [f"  {status}" for status in self.status if not status.is_healthy]
+        size = f"{len(self.status)} chains x {max(status.draws for status in self.status)} draws x {self.event_shape}"
+        what = {"positions": "", "function": ", of a function", "moments": ", as running moments"}[self.kept]
+        lines = [
+            f"Samples of {self.description.splitlines()[0]}",
+            f"  {size}{what}, " + (f"{len(stopped)} stopped early:" if stopped else "all healthy"),
+            *stopped[:_SHOWN],
+            *([f"  and {len(stopped) - _SHOWN} more, see status"] if len(stopped) > _SHOWN else []),
+            f"  {self.seconds:.3g} seconds, " + (f"in {str(self.path)!r}" if self.path else "in memory"),
+        ]
+        return "\n".join(lines)
+
+    @property
+    def draws(self) -> Tensor:
+        """Positions (chain, draw, dim), or what `keep` made of each; a chain that stopped early has NaN after its last draw."""
+        return self.arrays["draws"]
+
+    @property
+    def energy(self) -> Tensor:
+        """U at each draw's predecessor, where the gradient was taken, (chain, draw)."""
+        return self.arrays["energy"]
+
+    @property
+    def gradient_norm(self) -> Tensor:
+        """Norm of that gradient, (chain, draw)."""
+        return self.arrays["gradient_norm"]
+
+    @property
+    def step_size(self) -> Tensor:
+        """Step size of the step that made the draw, (draw,), or (chain, draw) where it differs by chain."""
+        return self.arrays["step_size"]
+
+    @property
+    def _good(self) -> list[int]:
+        return [k for k, status in enumerate(self.status) if status.is_healthy]
+
+    @property
+    def healthy(self) -> Tensor:
+        """The draws of the chains that ran to their end, (healthy chains, draw, dim)."""
+        return self.draws[self._good]
+
+    def to_arviz(self) -> arviz.InferenceData:
+        """Return the healthy chains as ArviZ data: variable `theta`; statistics `energy`, `gradient_norm`, `step_size`."""
+        good, step_size = self._good, self.step_size.expand(len(self.status), -1)
+        if not good or not step_size.shape[1]:
+            raise ValueError("to_arviz() needs a healthy chain with draws, got: " + "; ".join(map(str, self.status)))
+        statistics = {"energy": self.energy, "gradient_norm": self.gradient_norm, "step_size": step_size}
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "More chains")  # ArviZ fears swapped axes; ours are named
+            return import_arviz().from_dict(
+                posterior={"theta": self.draws[good].cpu().numpy()},
+                sample_stats={name: value[good].cpu().numpy() for name, value in statistics.items()},
+            )
+
+    def summary(self) -> pandas.DataFrame:
+        """Return mean, sd, Monte Carlo error, effective sample size and R-hat of each element, by ArviZ."""
+        return import_arviz().summary(self.to_arviz(), var_names=["theta"], round_to="none")
+
+
+def make_samples(arrays: Arrays, checkpoint: Checkpoint, chains: range, description: str, kept: str) -> Samples:
+    """Put a result together from what was stored."""
+    stopped, whole = checkpoint.stopped, (checkpoint.step, checkpoint.kept, None)
+    status = tuple(ChainStatus(chain, *stopped.get(index, whole)) for index, chain in enumerate(chains))
+    counted = dataclasses.replace(arrays, counts={index: stop.draws for index, stop in stopped.items()})
+    moments, shape = read_moments(checkpoint.tensors), arrays.specs["draws"].tail[1:]
+    return Samples(counted, status, description, checkpoint.seconds, moments, checkpoint.compiled, kept, shape, arrays.path)
+
+
+def load_samples(path: str | Path) -> Samples:
+    """Read a run from its folder, also while it goes on: the draws up to its last checkpoint.
+
+    Args:
+        path: the folder given to ``sample(out=...)``.
+
+    Returns:
+        Samples, as `sample` returns them.
+    """
+    store = DiskStore.open(check_path("load_samples", "path", path, "the folder given to sample(out=...)"))
+    checkpoint, manifest = store.load(), store.manifest
+    chains = range(manifest["first_chain"], manifest["first_chain"] + manifest["num_chains"])
+    return make_samples(store.read(checkpoint.kept), checkpoint, chains, manifest["description"], manifest["keep"])

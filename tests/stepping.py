@@ -1,0 +1,13 @@
+"""A step by hand, from a gradient alone."""
+
+from __future__ import annotations
+
+import torch
+
+from langevin.targets import Evaluation
+
+
+def step(kernel, state, gradient, noise):
+    """Take one step of a kernel that does not look at the energy; one noise need not be stacked."""
+    noise = noise if noise.ndim > state.position.ndim else noise[None]
+    return kernel.step(state, Evaluation(torch.tensor(torch.nan), gradient), noise)
