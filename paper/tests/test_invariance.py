@@ -94,7 +94,7 @@ def test_fresh_seeds_are_reported_apart_and_what_they_share_once(study):
 def test_a_problem_that_is_done_is_not_run_again(tmp_path, monkeypatch):
     scale, method = EFFICIENCY.scale("quick"), EFFICIENCY.method("sgld")
     before = EFFICIENCY.run(method, scale, range(2), tmp_path, lambda share: None)
-    monkeypatch.setattr(efficiency, "_tune", None)
+    monkeypatch.setattr(efficiency, "_tune", lambda *given: pytest.fail("it was run again"))
     assert EFFICIENCY.run(method, scale, range(2), tmp_path, lambda share: None) == before
 
 
