@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import softplus
 
 import langevin as lv
-from langevin.engines import blocks as engine
+from langevin.engines import compiled
 from langevin.engines.structure import structure
 
 GAUSSIAN = lv.targets.gaussian([[1.0, 0.9], [0.9, 1.0]], gradient_noise=1.0)
@@ -89,14 +89,14 @@ def test_what_cannot_be_compiled_goes_on_eagerly_with_one_line_of_explanation():
 
 
 def test_a_missing_scan_is_no_disaster(monkeypatch):
-    monkeypatch.setattr(engine, "compiled_block", lambda *arguments: (_ for _ in ()).throw(ImportError("no scan here")))
+    monkeypatch.setattr(compiled, "compiled_block", lambda *arguments: (_ for _ in ()).throw(ImportError("no scan here")))
     with pytest.warns(UserWarning, match="no scan here"):
         assert lv.sample(lv.sgld(0.01), GAUSSIAN, START, num_steps=5, compile=True).draws.isfinite().all()
 
 
 def test_auto_decides_by_sizes_alone():
     """20 seconds of compiling against 3/4 of: 0.12 ms or 0.8 ms a step, 30 ns an element, 10 ns a number of the data."""
-    pays, start = engine.compile_pays, torch.zeros(1, 2)
+    pays, start = compiled.compile_pays, torch.zeros(1, 2)
     for closed, seconds in ((True, 1.2e-4 + 6e-8), (False, 8e-4 + 6e-8)):
         edge = 20 / (0.75 * seconds)
         assert pays(int(edge) + 1, start, (), None, closed)
@@ -112,7 +112,7 @@ def test_auto_decides_by_sizes_alone():
 
 @pytest.fixture
 def compiling_is_free(monkeypatch):
-    monkeypatch.setattr(engine, "_COMPILE_SECONDS", 0.0)
+    monkeypatch.setattr(compiled, "_COMPILE_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("compiling_is_free")
@@ -120,7 +120,7 @@ def test_auto_takes_that_decision_for_the_whole_run(monkeypatch):
     samples = lv.sample(lv.msgld(0.02), GAUSSIAN, START, num_steps=300)
     assert samples.compiled
     assert torch.equal(samples.draws, lv.sample(lv.msgld(0.02), GAUSSIAN, START, num_steps=300, compile=True).draws)
-    monkeypatch.setattr(engine, "_COMPILE_SECONDS", 1e9)
+    monkeypatch.setattr(compiled, "_COMPILE_SECONDS", 1e9)
     samples = lv.sample(lv.msgld(0.02), GAUSSIAN, START, num_steps=300)
     assert not samples.compiled
     assert torch.equal(samples.draws, lv.sample(lv.msgld(0.02), GAUSSIAN, START, num_steps=300, compile=False).draws)

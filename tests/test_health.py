@@ -8,7 +8,9 @@ import pytest
 import torch
 
 import langevin as lv
-from langevin.engines import blocks as engine
+from langevin.engines import runner
+from langevin.engines.blocks import Trace
+from langevin.engines.eager import run_eagerly
 
 double = torch.float64
 EYE = torch.eye(2, dtype=double)
@@ -142,9 +144,9 @@ def test_a_compiled_block_that_raises_is_run_again_eagerly_and_the_run_stays_com
     """No compiler: what stands in for one takes a block's steps whole, or raises as the target does."""
     blocks = []
 
-    def pretend(self, block, length, trace):
-        whole = engine.Trace(trace.state)
-        engine.run_eagerly(self.kernel, self.gradient_fn, block, whole, range(len(trace.state.position)))
+    def pretend(kernel, gradient_fn, block, length, trace):
+        whole = Trace(trace.state)
+        run_eagerly(kernel, gradient_fn, block, whole, range(len(trace.state.position)))
         blocks.append(not whole.failed)
         if whole.failed:
             raise torch.linalg.LinAlgError("the matrix is not positive-definite")
@@ -153,7 +155,7 @@ def test_a_compiled_block_that_raises_is_run_again_eagerly_and_the_run_stays_com
     init = torch.tensor([[1000.0], [20.0], [700.0], [4.0], [2000.0]], dtype=double)
     kernel = lv.sgld(1.0, temperature=1e-6)
     expected = run(Edge("raises"), init, num_steps=1000, kernel=kernel, compile=False)
-    monkeypatch.setattr(engine.Engine, "_run_compiled", pretend)
+    monkeypatch.setattr(runner, "run_compiled", pretend)
     samples = run(Edge("raises"), init, num_steps=1000, kernel=kernel, compile=True)
     assert blocks == [False, True, False, True]
     assert samples.compiled
@@ -196,7 +198,7 @@ def test_an_error_that_no_chain_raises_alone_stops_all_and_keeps_their_draws():
 def test_a_stopped_chain_is_resumed_as_stopped(tmp_path, monkeypatch):
     import sys
 
-    monkeypatch.setattr(sys.modules["langevin.chains.sample"], "_CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(sys.modules["langevin.chains.drive"], "_CHECKPOINT_SECONDS", -1.0)
     init = torch.tensor([[1000.0], [20.0], [300.0]], dtype=double)
     kernel = lv.sgld(1.0, temperature=1e-6)
     for keep in ("positions", "moments"):

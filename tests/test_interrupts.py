@@ -17,25 +17,26 @@ import torch
 
 import langevin as lv
 from langevin import store
+from langevin.chains import plan
 from langevin.chains import recorder as progress
 from langevin.chains.interrupts import Interrupts
-from langevin.engines import blocks as engine
+from langevin.engines import Runner
 
-driver = sys.modules["langevin.chains.sample"]
+driver, sampling = sys.modules["langevin.chains.drive"], sys.modules["langevin.chains.sample"]
 X = lv.noise.normal(1, 0, 0, 60, dtype=torch.float64)
 TARGET = lv.targets.likelihood(lambda theta, x: -0.5 * (x - theta[0] * theta[1]) ** 2, prior=lv.priors.gaussian(std=1.0))
 START = torch.linspace(-1, 1, 6, dtype=torch.float64).reshape(3, 2)
 SETTINGS = {"data": X, "batch_size": 7, "num_steps": 60, "warmup": 6, "thin": 3, "seed": 4, "compile": False}
 PLACES = {
-    "check": (driver, "check_evaluation"),
-    "gradient": (driver, "minibatch"),
-    "centre": (driver, "control_variate_gradient"),
+    "check": (sampling, "check_evaluation"),
+    "gradient": (plan, "minibatch"),
+    "centre": (plan, "control_variate"),
     "evaluation": (type(TARGET), "evaluate"),
-    "tuning": (driver, "find_step_size"),
-    "fingerprints": (driver, "fingerprints"),
+    "tuning": (sampling, "find_step_size"),
+    "fingerprints": (sampling, "fingerprints"),
     "create": (store.DiskStore, "create"),
     "draw": (driver, "draw_block"),
-    "engine": (engine.Engine, "run"),
+    "engine": (Runner, "run"),
     "step": (type(lv.sgld(0.1)), "step"),
     "judgement": (progress, "find_bad"),
     "moments": (progress, "add_moments"),
@@ -236,12 +237,12 @@ for line in sys.stdin:
     if child == 0:
         code = 3
         signal.signal(signal.SIGINT, handler)
-        before, t.driver.Interrupts = t.driver.Interrupts, Watched
+        before, t.sampling.Interrupts = t.sampling.Interrupts, Watched
         try:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 part = t.run(num_steps=t.LONG, auto=kind == "auto", **(dict(out=path) if kind == "disk" else dict()))
-            t.driver.Interrupts = before
+            t.sampling.Interrupts = before
             if kind != "auto":
                 t.check(part, whole)
             if kind == "disk" and os.path.exists(path):

@@ -20,7 +20,7 @@ from langevin.store import manifest as runs
 from langevin.store import zarr as disk
 from langevin.store.layout import ARRAYS
 
-driver = sys.modules["langevin.chains.sample"]
+driver = sys.modules["langevin.chains.drive"]
 TARGET = lv.targets.gaussian([[1.0, 0.5], [0.5, 1.0]])
 KERNEL = lv.msgld(0.05, bias_factor=0.5)
 START = torch.linspace(-1, 1, 6, dtype=torch.float64).reshape(3, 2)

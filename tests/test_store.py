@@ -29,7 +29,7 @@ from langevin import store
 from langevin.store import checkpoint, folder, layout, manifest
 from langevin.store import zarr as disk
 
-driver = sys.modules["langevin.chains.sample"]
+driver = sys.modules["langevin.chains.drive"]
 X = lv.noise.normal(1, 0, 0, 60, dtype=torch.float64)
 TARGET = lv.targets.likelihood(lambda theta, x: -0.5 * (x - theta[0] * theta[1]) ** 2, prior=lv.priors.gaussian(std=1.0))
 START = torch.linspace(-1, 1, 6, dtype=torch.float64).reshape(3, 2)

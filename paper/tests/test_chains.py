@@ -38,7 +38,7 @@ class Counted:
 
 @pytest.fixture(autouse=True)
 def checkpoint_often(monkeypatch):
-    monkeypatch.setattr(sys.modules["langevin.chains.sample"], "_CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(sys.modules["langevin.chains.drive"], "_CHECKPOINT_SECONDS", 0.0)
 
 
 def run(out, progress=lambda share: None, target=None, **changed):
@@ -107,7 +107,7 @@ sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
 import langevin.chains.sample
 from test_chains import run
-sys.modules["langevin.chains.sample"]._CHECKPOINT_SECONDS = 0.0
+sys.modules["langevin.chains.drive"]._CHECKPOINT_SECONDS = 0.0
 def progress(share):
     if share > 0.6:
         print("here", flush=True)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 import torch
-from langevin_paper.batched import mean_positions, twin
+from langevin_paper.batched import mean_positions
 from langevin_paper.chains import normal_starts
 from langevin_paper.experiments import ravine_search
 from langevin_paper.experiments.ravine import Side, stacked_data
@@ -72,10 +72,10 @@ def test_a_chain_that_goes_non_finite_disturbs_no_other():
 
 
 def test_kernels_that_differ_in_more_than_numbers_are_refused():
-    with pytest.raises(TypeError, match=r"twin\(kernel\.drift=...\) needs values of one type"):
-        twin([lv.compose(0.1, drift=Momentum()), lv.compose(0.1, drift=Adam())])
-    with pytest.raises(ValueError, match=r"twin\(kernel\.name=...\) needs the same value"):
-        twin([lv.sgld(0.1), lv.psgld(0.1)])
+    with pytest.raises(TypeError, match=r"side_by_side\(kernels\.drift=...\) needs values of one type"):
+        lv.side_by_side([lv.compose(0.1, drift=Momentum()), lv.compose(0.1, drift=Adam())])
+    with pytest.raises(ValueError, match=r"side_by_side\(kernels\.name=...\) needs the same value"):
+        lv.side_by_side([lv.sgld(0.1), lv.psgld(0.1)])
 
 
 def test_every_method_tries_the_same_points_within_its_ranges():

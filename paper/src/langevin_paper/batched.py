@@ -1,60 +1,20 @@
-"""Many settings of one sampler at once: each kernel's numbers become tensors, so that one `update` moves the chains of all of them.
-
-The formulas are the library's own. A kernel's settings are numbers; its twin has tensors with one number for each setting in their
-place, and is handed a `Clock` of tensors. Chain (k, d) then walks as setting k does on data set d in `langevin.sample`, with the
-same start, batches and noise, up to rounding.
-"""
+"""Many settings of one sampler on many data sets at once, as chains of one run."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import fields, is_dataclass
-from typing import Any, cast
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from langevin.checks import needs
-from langevin.kernels import Clock, Kernel
-from langevin.noise import UPDATE_NOISES, Purpose, batch_indices, normal, streams
-from langevin.schedules import Schedule, explores
-from langevin.targets import Target
-from langevin.targets.base import Batch
+from langevin.engines import run_blocks, side_by_side
+from langevin.gradients import Draws, GradientFn
+from langevin.kernels import Kernel
+from langevin.noise import Purpose, batch_indices, streams
+from langevin.targets import Batch, Evaluation, Target
 from langevin_paper.spec import Progress
 
-__all__ = ["mean_positions", "twin"]
-
-BLOCK = 256  # steps whose random numbers are drawn together
-
-
-def twin(kernels: Sequence[Kernel]) -> Kernel:
-    """Return a kernel whose numbers are tensors (settings, 1, 1): its `update` takes positions (settings, data sets, dim).
-
-    Its schedules mean nothing: it is to be handed the clocks of the kernels it stands for.
-    """
-    return cast(Kernel, _twin("kernel", list(kernels)))
-
-
-def _twin(name: str, values: list[Any]) -> Any:
-    first = values[0]
-    if isinstance(first, Schedule) or not all(type(value) is type(first) for value in values):
-        if all(callable(value) for value in values):
-            return first
-        raise needs("twin", name, "values of one type in all kernels", values, TypeError)
-    if isinstance(first, (int, float)) and not isinstance(first, bool):
-        return torch.tensor(values, dtype=torch.float64)[:, None, None]
-    if isinstance(first, tuple):
-        return tuple(_twin(f"{name}[{k}]", list(entries)) for k, entries in enumerate(zip(*values, strict=True)))
-    if is_dataclass(first) and not isinstance(first, type):
-        made = object.__new__(type(first))
-        for field in fields(first):
-            entries = [getattr(value, field.name) for value in values]
-            object.__setattr__(made, field.name, _twin(f"{name}.{field.name}", entries))
-        return made
-    if any(value != first for value in values):
-        raise needs("twin", name, "the same value in all kernels", values)
-    return first
+__all__ = ["mean_positions"]
 
 
 def mean_positions(
@@ -89,49 +49,26 @@ def mean_positions(
     Returns:
         Means; not finite where a chain went non-finite. Such a chain disturbs no other.
     """
-    kernels = [kernel.for_run(warmup) for kernel in kernels]
-    together = twin(kernels)
     columns = tuple(column.T.contiguous() for column in data)
-    (num_sets, num_data), dim = columns[0].shape, init.shape[-1]
-    position = init.expand(len(kernels), num_sets, dim).clone()
-    memory = together.start(position)
-    total, count = torch.zeros_like(position), torch.zeros(len(kernels), 1, 1, dtype=init.dtype)
-    with torch.no_grad(), _one_thread():
-        for start in range(0, num_steps, BLOCK):
-            progress(start / num_steps)
-            steps = range(start, min(num_steps, start + BLOCK))
-            rows = batch_indices(seed, streams(Purpose.BATCH, chains), steps, batch_size, num_data)
-            batches = [column.gather(1, rows.transpose(0, 1).flatten(1)).view(num_sets, len(steps), -1) for column in columns]
-            noises = [
-                normal(seed, streams(purpose, chains), steps, dim, dtype=init.dtype)
-                for purpose in UPDATE_NOISES[: together.num_noises]
-            ]
-            clocks = torch.tensor([[kernel.clock(step) for kernel in kernels] for step in steps], dtype=init.dtype)
-            silent = torch.tensor([[_explores(kernel, step) for kernel in kernels] for step in steps], dtype=init.dtype)
-            kept = (1 - silent) * (torch.tensor(steps) >= warmup)[:, None]
-            count += kept.sum(0)[:, None, None]
-            for index in range(len(steps)):
-                batch = Batch(tuple(column[:, index] for column in batches), num_data, per_chain=True)
-                _, gradient = target.evaluate(position, batch)
-                heard = (1 - silent[index])[:, None, None]
-                noise = [heard * drawn[index] for drawn in noises]
-                clock = Clock(*clocks[index].T[..., None, None])  # tensors for floats, as in a compiled scan
-                taken = noise[0] if len(noise) == 1 else torch.stack(noise)
-                position, memory = together.update(position, gradient, taken, memory, clock)
-                total += kept[index][:, None, None] * position
-    return total / count
+    (num_sets, num_data), num_settings = columns[0].shape, len(kernels)
+    position = init.repeat(num_settings, 1)
+    kernel = side_by_side(kernels, num_sets).for_run(warmup, position)
 
+    def draw(steps: range) -> Draws:
+        rows = batch_indices(seed, streams(Purpose.BATCH, chains), steps, batch_size, num_data).transpose(0, 1).flatten(1)
+        return tuple(column.gather(1, rows).view(num_sets, len(steps), -1).transpose(0, 1) for column in columns)
 
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Tensors of some ten thousand numbers: two threads spend more time waiting for each other than they save."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    def evaluate(position: Tensor, drawn: Draws) -> Evaluation:
+        by_set = position.view(num_settings, num_sets, -1)
+        energy, gradient = target.evaluate(by_set, Batch(drawn, num_data, per_chain=True))
+        return Evaluation(energy.flatten(), gradient.view_as(position))
 
-
-def _explores(kernel: Kernel, step: int) -> bool:
-    return explores(kernel.step_size, step)  # type: ignore[arg-type] # a schedule since __post_init__
+    total, count = torch.zeros_like(position), torch.zeros(len(position), 1, dtype=init.dtype)
+    numbers = tuple(chains) * num_settings
+    for trace in run_blocks(kernel, GradientFn(draw, evaluate), position, seed=seed, chains=numbers, num_steps=num_steps):
+        steps = range(trace.before.step, trace.state.step)
+        kept = torch.tensor([[step >= warmup and not kernel.explores(step) for kernel in kernels] for step in steps])
+        weights = kept.to(init.dtype).repeat_interleave(num_sets, 1)[..., None]
+        total, count = total + (weights * trace.positions).sum(0), count + weights.sum(0)
+        progress(steps.stop / num_steps)
+    return (total / count).view(num_settings, num_sets, -1)
