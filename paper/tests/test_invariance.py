@@ -11,8 +11,9 @@ import pytest
 import torch
 from langevin_paper.experiments.invariant import efficiency
 from langevin_paper.experiments.invariant.draws import errors, run_settings
-from langevin_paper.experiments.invariant.efficiency import EFFICIENCY, even_numbers, kernel_of, setting_of
+from langevin_paper.experiments.invariant.efficiency import EFFICIENCY, even_numbers, setting_of
 from langevin_paper.experiments.invariant.integrator import Simple, exact_variance
+from langevin_paper.experiments.invariant.law import LAW, kernel_of
 from langevin_paper.experiments.invariant.problems import DEFINITIONS, problem
 from langevin_paper.experiments.invariant.ravine import INVARIANT_RAVINE, Cycles, Falling
 from langevin_paper.experiments.ravine_search import Reheating
@@ -161,6 +162,30 @@ def test_starts_are_draws_of_the_target(name):
     assert ((gradient.mean(0) / gradient.std(0)).abs() < 5 / 20_000**0.5).all()
 
 
+def test_the_error_is_that_of_the_second_moment():
+    """Along each axis half of the draws at plus, half at minus the root of the variance: exact; then 10 percent further out."""
+    case = case_of("gaussian")
+    variances, axes = torch.linalg.eigh(case.covariance)
+    corners = torch.tensor([[1.0, 1.0], [-1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]], dtype=torch.float64) * variances**0.5
+    draws = (corners @ axes.T).expand(3, 4, 2)
+    assert errors(draws, case) == pytest.approx((0.0, 0.0, 0.0, 0.0), abs=1e-9)
+    assert errors(0.9 * draws, case) == pytest.approx((19.0, -19.0, 0.0, 19.0), abs=1e-9)
+    apart = torch.stack([draws[0], 1.1 * draws[0]])  # moments of 100 and 121 percent: 10.5 off, standard error 10.5
+    assert errors(apart, case) == pytest.approx((10.5, 10.5, 10.5 * (2 / math.pi) ** 0.5, -10.5))
+    assert errors(draws * math.inf, case) is None
+
+
+def test_the_forms_are_what_they_say():
+    def made(form):
+        return kernel_of(LAW.method(form), 3.0, 0.1)
+
+    assert [made(form).temperature for form in ("sgld", "msgld-published", "msgld-corrected", "msgld-invariant")] == [1, 1, 4, 1]
+    assert made("msgld-corrected").effective_temperature == 1
+    assert made("msgld-published").effective_temperature == 0.25
+    assert made("asgld-invariant").effective_temperature == 1
+    assert [made("msgld-annealed").inputs(step).annealing for step in (0, 10)] == pytest.approx([3.0, 3 * 2**-0.75])
+
+
 def test_settings_side_by_side_are_those_of_sample():
     """The first chains are the chains of `sample` with the same seed and start."""
     case = case_of("banana")
@@ -197,7 +222,7 @@ def test_the_range_of_step_sizes_ends_at_instability(name):
     """
     case, method, scale = case_of("gaussian"), EFFICIENCY.method(name), EFFICIENCY.scale("paper")
     setting = setting_of(method, case, {**scale.settings, **scale.settings["problems"]["gaussian"]}, [1.0, 0.4, 0.6])
-    kernels = [kernel_of(method, {**setting, "step_size": share * setting["step_size"]}) for share in (0.9, 1.2)]
+    kernels = [efficiency.kernel_of(method, {**setting, "step_size": share * setting["step_size"]}) for share in (0.9, 1.2)]
     draws = run_settings(kernels, case, num_chains=8, num_steps=3000, warmup=100, seed=1)
     assert draws[0].abs().max() < 100
     assert errors(draws[1], case) is None or draws[1].abs().max() > 1e6

@@ -66,6 +66,7 @@ def _tune(method: Method, case: Problem, given: Given, seeds: range) -> list[dic
     next best is taken.
     """
     wanted = [setting_of(method, case, given, uniform) for uniform in even_numbers(given["seed"], given["budget"])]
+    # Those of one beta run side by side: in the committed records chains are numbered within these groups.
     groups = [
         [setting for setting in wanted if setting["beta"] == beta] for beta in sorted({setting["beta"] for setting in wanted})
     ]

@@ -16,7 +16,7 @@ from langevin_paper.experiments.invariant.draws import errors, run_settings
 from langevin_paper.experiments.invariant.problems import DEFINITIONS, TITLES, Problem, problem
 from langevin_paper.spec import Column, Experiment, Method, Progress, Results, Scale, Setting, Table
 
-__all__ = ["LAW"]
+__all__ = ["LAW", "kernel_of"]
 
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 STEPS: dict[str, dict[str, Any]] = {  # step size times curvature: where the bias factor varies, and where the step size does
@@ -60,7 +60,7 @@ def _measure(method: Method, case: Problem, given: Mapping[str, Any], seed: int)
     asked = [*by_factor, *(point for points in by_step.values() for point in points)]
     points = list(dict.fromkeys(_used(method, point) for point in asked))
     draws = run_settings(
-        [_kernel(method, a, step / case.curvature) for a, step in points], case, seed=given["seed"] + seed, thin=given["thin"],
+        [kernel_of(method, a, step / case.curvature) for a, step in points], case, seed=given["seed"] + seed, thin=given["thin"],
         num_chains=given["num_chains"], num_steps=given["num_steps"], warmup=given["warmup"],
     )  # fmt: skip
     exact = None if case.shares is None else case.shares(case.draw(given["exact_draws"], 0)[None])
@@ -78,7 +78,8 @@ def _used(method: Method, point: tuple[float, float]) -> tuple[float, float]:
     return (0.0, point[1]) if method.sampler == "sgld" else point
 
 
-def _kernel(method: Method, a: float, step_size: float) -> Kernel:
+def kernel_of(method: Method, a: float, step_size: float) -> Kernel:
+    """Make the sampler of a form with a bias factor."""
     settings = dict(method.settings)
     is_corrected, annealing = settings.pop("corrected", False), settings.pop("annealing", None)
     if method.sampler != "sgld":
