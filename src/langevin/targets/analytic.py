@@ -44,10 +44,6 @@ class Gaussian(Target):
         """Return the Fisher information at one position: the precision."""
         return self.precision.to(position)
 
-    def curvature(self, position: Tensor) -> Tensor:
-        """Return the diagonal of the Hessian at one position."""
-        return self.precision.diagonal().to(position)
-
 
 @dataclass(frozen=True, eq=False)
 class Mixture(Target):
@@ -86,9 +82,8 @@ class Mixture(Target):
 
     def nearest_mode(self, position: Tensor) -> Tensor:
         """Return the index of the nearest component mean, shape (...)."""
-        return (
-            torch.cdist(position.reshape(-1, position.shape[-1]), self.means.to(position)).argmin(-1).reshape(position.shape[:-1])
-        )
+        rows = position.reshape(-1, position.shape[-1])
+        return torch.cdist(rows, self.means.to(position)).argmin(-1).reshape(position.shape[:-1])
 
 
 def gaussian(
