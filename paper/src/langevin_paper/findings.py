@@ -14,17 +14,8 @@ __all__ = ["FINDINGS"]
 Results = list[Mapping[str, Any]]  # of one method, seed by seed
 
 
-def _found(view: View) -> dict[str, Results]:
-    """Return the results of every method that is done, by its label."""
-    return {method.label: results for method in view.experiment.methods if (results := view.results(method))}
-
-
-def _problems(found: Mapping[str, Results]) -> list[str]:
-    return [name for name in TITLES if any(name in results[0] for results in found.values())]
-
-
 def _law(view: View) -> list[str]:
-    found = {label: results[0] for label, results in _found(view).items()}
+    found = {label: results[0] for label, results in view.by_label().items()}
     sentences = []
     for name in TITLES:
         worst = {label: _worst(results[name]["factors"]) for label, results in found.items() if name in results}
@@ -59,7 +50,7 @@ def _worst(points: Mapping[str, Mapping[str, Any]]) -> tuple[str, float, float] 
 
 def _integrator(view: View) -> list[str]:
     ranges: dict[str, list[float]] = {}
-    for label, (results, *_) in _found(view).items():
+    for label, (results, *_) in view.by_label().items():
         if "0.12" in results["steps"]:
             ranges.setdefault(label.partition(",")[0], []).append(abs(results["steps"]["0.12"]["error"]))
     ends = {name: dict.fromkeys(f"{value:.1f}" for value in (min(values), max(values))) for name, values in ranges.items()}
@@ -68,13 +59,14 @@ def _integrator(view: View) -> list[str]:
 
 
 def _efficiency(view: View) -> list[str]:
-    found = _found(view)
+    found = view.by_label()
     if not found:
         return []
     bound = view.records[0].settings["scale"]["bound"]
     return [
-        _race(TITLES[name], {label: [r[name] for r in results] for label, results in found.items() if name in results[0]}, bound)
-        for name in _problems(found)
+        _race(title, {label: [r[name] for r in results] for label, results in found.items() if name in results[0]}, bound)
+        for name, title in TITLES.items()
+        if any(name in results[0] for results in found.values())
     ]
 
 
@@ -113,7 +105,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _ravine(view: View) -> list[str]:
-    counts = {label: [result["near"] for result in results] for label, results in _found(view).items()}
+    counts = {label: [result["near"] for result in results] for label, results in view.by_label().items()}
     shown = ", ".join(
         f"{label} {sum(near[:5]):.0f} of {len(near[:5])} ({sum(near):.0f} of {len(near)})" for label, near in counts.items()
     )

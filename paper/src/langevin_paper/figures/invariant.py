@@ -37,7 +37,7 @@ def step_figure(view: View) -> Figure | None:
 
 
 def _law_figure(view: View, factor: str | None) -> Figure | None:
-    found = _found(view)
+    found = view.by_label()
     if not found:
         return None
     figure, panels, spare = _panels(problems := _problems(found))
@@ -92,7 +92,7 @@ def _law_legend(spare: Axes) -> None:
 
 def integrator_figure(view: View) -> Figure | None:
     """Draw the error of E x^2 against the step size, one panel per bias factor and beta; the band is two standard errors."""
-    found = {label: results[0]["steps"] for label, results in _found(view).items()}
+    found = {label: results[0]["steps"] for label, results in view.by_label().items()}
     settings = [label.removeprefix("BAOAB, ") for label in found if label.startswith("BAOAB")]
     if not settings:
         return None
@@ -115,7 +115,7 @@ def integrator_figure(view: View) -> Figure | None:
 
 def efficiency_figure(view: View) -> Figure | None:
     """Draw independent draws per 1000 gradients: a dot for the median of the fresh seeds, a line from the least to the most."""
-    found = _found(view)
+    found = view.by_label()
     if not found:
         return None
     bound = view.records[0].settings["scale"]["bound"]
@@ -147,11 +147,6 @@ def _draw_range(panel: Axes, row: int, label: str, reports: list[Mapping[str, An
     is_off = pooled is None or pooled["excess"] > bound
     panel.plot([min(values), max(values)], [row, row], color=colour, linewidth=1.4)
     panel.plot(median(values), row, "o", color="white" if is_off else colour, markeredgecolor=colour, markersize=6)
-
-
-def _found(view: View) -> dict[str, list[Mapping[str, Any]]]:
-    """Return the results of every method that is done, by its label."""
-    return {method.label: results for method in view.experiment.methods if (results := view.results(method))}
 
 
 def _problems(found: Mapping[str, list[Mapping[str, Any]]]) -> list[str]:
