@@ -16,7 +16,7 @@ from langevin_paper.experiments.invariant.integrator import Simple, exact_varian
 from langevin_paper.experiments.invariant.law import LAW, kernel_of
 from langevin_paper.experiments.invariant.problems import DEFINITIONS, problem
 from langevin_paper.experiments.invariant.ravine import INVARIANT_RAVINE, Cycles, Falling
-from langevin_paper.experiments.ravine_search import Reheating
+from langevin_paper.experiments.reheating import Reheating
 from langevin_paper.figures import View
 from langevin_paper.findings import FINDINGS
 from langevin_paper.record import Record, Records, read_records

@@ -85,7 +85,7 @@ def test_a_seed_gives_the_same_alone_and_together(tmp_path):
 
 
 def test_landsat_goes_on_after_being_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["langevin.chains.sample"], "_CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(sys.modules["langevin.chains.drive"], "_CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setitem(TINY, "landsat", {**TINY["landsat"], "epochs": 6})
 
     def stop(share):

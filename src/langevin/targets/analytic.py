@@ -40,6 +40,10 @@ class Gaussian(Target):
         gradient = centred @ self.precision.to(position)
         return Evaluation(0.5 * (centred * gradient).sum(-1), gradient)
 
+    @override
+    def moments(self) -> tuple[Tensor, Tensor]:
+        return self.mean, self.covariance
+
     def metric(self, position: Tensor) -> Tensor:
         """Return the Fisher information at one position: the precision."""
         return self.precision.to(position)
@@ -79,6 +83,10 @@ class Mixture(Target):
         centred = self.means - self.mean
         eye = torch.eye(self.means.shape[-1], dtype=self.means.dtype)
         return self.std**2 * eye + (self.weights[:, None] * centred).mT @ centred
+
+    @override
+    def moments(self) -> tuple[Tensor, Tensor]:
+        return self.mean, self.covariance
 
     def nearest_mode(self, position: Tensor) -> Tensor:
         """Return the index of the nearest component mean, shape (...)."""

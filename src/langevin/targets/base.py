@@ -50,6 +50,10 @@ class Target(ABC):
     def evaluate(self, position: Tensor, batch: Batch | None = None) -> Evaluation:
         """Return U and its gradient at `position`, shape (chains, dim); the batch's likelihood counts `batch.scale` times."""
 
+    def moments(self) -> tuple[Tensor, Tensor] | None:
+        """Return mean and covariance at temperature 1, where they are known."""
+        return None
+
     def check_data(self, columns: Sequence[Tensor]) -> None:  # noqa: B027 - any data will do, where a target does not say more
         """Fail when a data set's columns, tensors of the same length with finite values, do not fit; asked once, before a run."""
 

@@ -20,7 +20,7 @@ from langevin.schedules import Schedule
 from langevin_paper.chains import normal_starts, run_chains
 from langevin_paper.experiments import ravine
 from langevin_paper.experiments.ravine import Side, stacked_data, target_of
-from langevin_paper.experiments.ravine_search import Reheating
+from langevin_paper.experiments.reheating import Reheating
 from langevin_paper.spec import Column, Experiment, Listing, Method, Progress, Results, Scale, Setting, Table
 
 __all__ = ["INVARIANT_RAVINE", "kernel_of"]
