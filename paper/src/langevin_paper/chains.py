@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,16 +16,24 @@ from langevin.checks import needs
 from langevin.kernels import Kernel
 from langevin.noise import Purpose, normal, streams
 from langevin.store import Samples
+from langevin.store.journal import write_atomic
 from langevin.store.manifest import read_manifest
 from langevin.targets import Target
 from langevin_paper.spec import Progress
 
-__all__ = ["normal_starts", "run_chains"]
+__all__ = ["normal_starts", "once", "run_chains"]
 
 
 def normal_starts(chains: range, dim: int, *, seed: int, std: float = 1.0) -> Tensor:
     """Return starting positions N(0, std^2), (chains, dim), each at its own address."""
     return std * normal(seed, streams(Purpose.INIT, chains), 0, dim, dtype=torch.float64)
+
+
+def once(path: Path, compute: Callable[[], Any]) -> Any:
+    """Return what a stage of a cell gave, as JSON has it; computed unless an earlier, killed run left it in the cell's folder."""
+    if not path.exists():
+        write_atomic(path, json.dumps(compute()).encode())
+    return json.loads(path.read_text())
 
 
 def run_chains(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,8 @@ from torch import Tensor
 
 from langevin.checks import needs
 from langevin.schedules import constant
-from langevin.store.journal import write_atomic
 from langevin_paper.batched import mean_positions
-from langevin_paper.chains import normal_starts, run_chains
+from langevin_paper.chains import normal_starts, once, run_chains
 from langevin_paper.experiments import ravine_search_settings as settings
 from langevin_paper.experiments.ravine import Side, stacked_data, target_of
 from langevin_paper.experiments.ravine_candidates import Candidate, candidates, reheating
@@ -62,8 +60,8 @@ def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Prog
         place = _ranked(far, near)[0]
         return [chosen[place], float((far[place] < near).double().mean())]
 
-    best = _once(folder / "finalists.json", finalists)
-    index, search_share = _once(folder / "winner.json", winner)
+    best = once(folder / "finalists.json", finalists)
+    index, search_share = once(folder / "winner.json", winner)
     estimates = measured(2, [index], seeds)[0]
     num_sets = len(first) + len(further)
     return _results(
@@ -137,15 +135,6 @@ def _ranked(far: Tensor, near: float) -> list[int]:
     """Order settings, (settings, sets): the truth found most often first, then the smaller median distance."""
     found, median = (far < near).sum(1).tolist(), far.median(1).values.tolist()
     return sorted(range(len(far)), key=lambda k: (-found[k], median[k], k))
-
-
-def _once(path: Path, compute: Callable[[], Any]) -> Any:
-    """Return what a stage gave, computed unless an earlier, killed run left it."""
-    if path.exists():
-        return json.loads(path.read_text())
-    result = compute()
-    write_atomic(path, json.dumps(result).encode())
-    return result
 
 
 RAVINE_SEARCH = Experiment(
