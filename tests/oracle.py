@@ -34,7 +34,7 @@ def msgld(theta, gradient, noises, *, eps, tau, a, beta):
 
 def msgld_invariant(theta, gradient, noises, *, eps, tau, a, beta):
     """docs/theory.md: BAOAB with a velocity v that lasts and one, u, made anew at every step. A noise is a pair (eta, xi)."""
-    return _invariant(theta, gradient, noises, eps, tau, a, beta, lambda g, step: lambda vector: vector)
+    return invariant(theta, gradient, noises, eps, tau, a, beta, lambda g, step: lambda vector: vector)
 
 
 def asgld_invariant(theta, gradient, noises, *, eps, tau, a, beta_1, beta_2, lam, adapt_steps):
@@ -48,7 +48,7 @@ def asgld_invariant(theta, gradient, noises, *, eps, tau, a, beta_1, beta_2, lam
                 v[i] = beta_2 * v[i] + (1 - beta_2) * g[i] ** 2
         return lambda vector: [x * (v[i] + lam) ** -0.25 for i, x in enumerate(vector)]
 
-    return _invariant(theta, gradient, noises, eps, tau, a, beta_1, root)
+    return invariant(theta, gradient, noises, eps, tau, a, beta_1, root)
 
 
 def adamax_invariant(theta, gradient, noises, *, eps, tau, a, beta_1, beta_2, lam, adapt_steps):
@@ -59,7 +59,7 @@ def adamax_invariant(theta, gradient, noises, *, eps, tau, a, beta_1, beta_2, la
             u[:] = [max(beta_2 * u[i], abs(g[i])) for i in range(len(g))]
         return lambda vector: [x / sqrt(u[i] + lam) for i, x in enumerate(vector)]
 
-    return _invariant(theta, gradient, noises, eps, tau, a, beta_1, root)
+    return invariant(theta, gradient, noises, eps, tau, a, beta_1, root)
 
 
 def asgld_full_invariant(theta, gradient, noises, *, eps, tau, a, beta_1, beta_2, lam, adapt_steps):
@@ -72,10 +72,10 @@ def asgld_full_invariant(theta, gradient, noises, *, eps, tau, a, beta_1, beta_2
         power = _power(v + lam * np.eye(len(g)), -0.25)
         return lambda vector: (power @ vector).tolist()
 
-    return _invariant(theta, gradient, noises, eps, tau, a, beta_1, root)
+    return invariant(theta, gradient, noises, eps, tau, a, beta_1, root)
 
 
-def _invariant(theta, gradient, noises, eps, tau, a, beta, root):
+def invariant(theta, gradient, noises, eps, tau, a, beta, root):
     """Take the steps; `root` is told the gradient and the step, and returns what applies G^(1/2) to a vector."""
     d, path, h = len(theta), [], sqrt(2 * a * eps * (1 - beta) / (1 + beta))
     v, u = [0.0] * d, [0.0] * d
