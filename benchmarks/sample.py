@@ -134,10 +134,10 @@ class Turns:
 def run_ours(problem, turns, *, compile):
     """Run one call of `lv.sample`; the schedule, which it asks for every step's size at the start of a block, takes the turns."""
     import torch
+    from langevin_paper import models
 
     import langevin as lv
     from langevin.engines.blocks import block_length
-    from langevin_paper import models
 
     start, columns = make_data(problem)
     init = torch.from_numpy(start).repeat(problem.chains, 1)
@@ -168,7 +168,6 @@ def run_posteriors(problem, turns):
     """Run `posteriors` as its documentation has it: the mean log posterior, temperature 1 / N; `torch.vmap` over chains."""
     import posteriors
     import torch
-
     from langevin_paper import models
 
     start, columns = make_data(problem)

@@ -9,11 +9,11 @@ import argparse
 import tempfile
 
 import torch
+from langevin_paper.data import load
+from langevin_paper.models import mlp
 from torch.nn import functional
 
 import langevin as lv
-from langevin_paper.data import load
-from langevin_paper.models import mlp
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=6, help="in all; the first third is warm-up")

@@ -34,7 +34,7 @@ def run(kernel=None, target=GAUSSIAN, init=START, num_steps=5, **rest):
     return lv.sample(kernel or lv.sgld(0.01), target, init, num_steps=num_steps, **rest)
 
 
-class OneNumberForAllChains:
+class OneNumberForAllChains(lv.targets.Target):
     needs_data, gradient_noise = False, 0.0
 
     def evaluate(self, position, batch=None):

@@ -67,7 +67,7 @@ class Clocks:
 
     values: tuple
 
-    def clock(self, step):
+    def inputs(self, step):
         return (0.1, *self.values)
 
 

@@ -67,7 +67,7 @@ def test_thinning_and_warm_up_count_the_draws_of_a_stopped_chain():
         assert torch.isnan(samples.draws[0, len(expected) :]).all()
 
 
-class Edge:
+class Edge(lv.targets.Target):
     """A ramp whose chains fail one after the other: energy, gradient or an exception, at -position = 10 times their number."""
 
     needs_data, gradient_noise = False, 0.0
@@ -164,7 +164,7 @@ def test_a_compiled_block_that_raises_is_run_again_eagerly_and_the_run_stays_com
 
 
 def test_a_chain_that_is_out_is_not_shown_to_the_target_again():
-    class Picky:
+    class Picky(lv.targets.Target):
         """Chain 1 goes NaN early; from call 300 on, in the second block, NaN is no longer borne."""
 
         needs_data, gradient_noise, calls = False, 0.0, 0
@@ -182,7 +182,7 @@ def test_a_chain_that_is_out_is_not_shown_to_the_target_again():
 
 
 def test_an_error_that_no_chain_raises_alone_stops_all_and_keeps_their_draws():
-    class Moody:
+    class Moody(lv.targets.Target):
         needs_data, gradient_noise, calls = False, 0.0, 0
 
         def evaluate(self, position, batch=None):

@@ -137,7 +137,7 @@ def test_no_draw_of_a_run_in_memory_is_lost_while_it_is_recorded(monkeypatch):
 
 
 def test_an_interrupt_in_the_set_up_says_so():
-    class Interrupting:
+    class Interrupting(lv.targets.Target):
         needs_data, gradient_noise = False, 0.0
 
         def evaluate(self, position, batch=None):

@@ -111,7 +111,7 @@ def test_threads_append_one_after_the_other(tmp_path):
     assert seen[2::2] == ["more"] * 80
 
 
-SOURCE = Path(langevin.store.journal.__file__).parent
+SOURCE = Path(langevin.store.journal.__file__).parents[1]
 WITHOUT_POSIX = """
 import os, pathlib, sys, torch
 sys.modules.pop("filelock", None)

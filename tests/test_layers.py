@@ -20,6 +20,7 @@ LEVELS = [
     {"chains"},
     {"diagnostics"},
 ]
+STEPPERS = {"engines/eager.py", "engines/fused/symbols.py", "engines/settings.py", "optim/update.py", "tuning/law.py"}
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
 
 
@@ -48,3 +49,21 @@ def test_imports_point_down_only():
 def test_an_upward_import_is_seen():
     text = "from langevin.chains import sample\nimport langevin.checks\nfrom langevin import kernels, store\nimport torch"
     assert upward("drifts", text) == ["chains", "kernels", "store"]
+
+
+def steps_of_kernels(text):
+    """Yield the calls in a source text that step a kernel: `kernel.step(...)`, or an `update` with a kernel's five arguments."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner = ast.unparse(node.func.value)
+            if (node.func.attr == "step" and owner.endswith("kernel")) or (node.func.attr == "update" and len(node.args) == 5):
+                yield ast.unparse(node.func)
+
+
+def test_two_places_step_a_kernel():
+    """The block runner and the optimizer; tuning/law.py probes a formula with unit vectors, kernels and settings define it."""
+    source = {path.relative_to(SOURCE).as_posix(): path.read_text() for path in SOURCE.rglob("*.py")}
+    paper = SOURCE.parents[1] / "paper" / "src" / "langevin_paper"
+    source |= {f"paper/{path.relative_to(paper).as_posix()}": path.read_text() for path in paper.rglob("*.py")}
+    found = {name: list(steps_of_kernels(text)) for name, text in source.items() if not name.startswith("kernels/")}
+    assert {name for name, calls in found.items() if calls} == STEPPERS

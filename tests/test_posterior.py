@@ -495,7 +495,12 @@ BAD = {
     "a module to predict with": (
         lambda: lv.predict(built(mlp), ZERO, X),
         TypeError,
-        r"predict\(posterior=.*a Posterior, got Sequential",
+        r"predict\(posterior=.*the Posterior of a module, got Sequential",
+    ),
+    "a target without a module": (
+        lambda: lv.log_likelihood(lv.targets.mixture(), ZERO, X, Y),
+        TypeError,
+        r"log_likelihood\(posterior=.*the Posterior of a module, got Mixture",
     ),
     "draws of another dtype": (
         lambda: lv.log_likelihood(made(), ZERO.double(), X, Y),

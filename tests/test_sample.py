@@ -7,6 +7,7 @@ import signal
 import numpy as np
 import pytest
 import torch
+from stepping import step as step_by_hand
 
 import langevin as lv
 
@@ -33,7 +34,7 @@ def test_draws_are_the_path_of_the_kernel_driven_by_hand():
     for step in range(5):
         e = lv.noise.normal(0, lv.noise.streams(lv.noise.Purpose.GRADIENT, chains), step, 2, dtype=torch.float64)
         noise = lv.noise.normal(0, lv.noise.streams(lv.noise.Purpose.POSITION, chains), step, 2, dtype=torch.float64)
-        state, _ = KERNEL.step(state, GAUSSIAN.evaluate(state.position).gradient + e, noise)
+        state = step_by_hand(KERNEL, state, GAUSSIAN.evaluate(state.position).gradient + e, noise)
         assert torch.equal(run(num_steps=5).draws[:, step], state.position)
 
 
@@ -103,7 +104,7 @@ def test_when_every_chain_blows_up_the_draws_before_are_returned():
 
 
 def test_control_c_returns_what_was_drawn():
-    class Interrupting:
+    class Interrupting(lv.targets.Target):
         needs_data, gradient_noise, calls = False, 0.0, 0
 
         def evaluate(self, position, batch=None):
@@ -170,13 +171,13 @@ def test_cycles_explore_without_noise_and_keep_draws_of_the_sampling_phase_only(
     path = START
     state = lv.msgld(schedule).init(START)
     for _ in range(8):
-        state, _ = lv.msgld(schedule).step(state, QUIET.evaluate(state.position).gradient, torch.zeros_like(path))
+        state = step_by_hand(lv.msgld(schedule), state, QUIET.evaluate(state.position).gradient, torch.zeros_like(path))
     noise = {
         seed: lv.noise.normal(seed, lv.noise.streams(lv.noise.Purpose.POSITION, range(len(START))), 8, 2, dtype=START.dtype)
         for seed in (0, 1)
     }
     for seed in (0, 1):
-        first, _ = lv.msgld(schedule).step(state, QUIET.evaluate(state.position).gradient, noise[seed])
+        first = step_by_hand(lv.msgld(schedule), state, QUIET.evaluate(state.position).gradient, noise[seed])
         torch.testing.assert_close(kept[seed][:, 0], first.position)
 
 
@@ -189,3 +190,16 @@ def test_cycles_thin_and_resume_on_disk(tmp_path):
     assert memory.draws.shape[1] == len(steps)
     assert torch.equal(memory.draws, disk.draws)
     assert torch.equal(lv.resume(tmp_path / "run", kernel, QUIET).draws, memory.draws)
+
+
+def test_progress_may_be_a_function():
+    told = []
+    samples = run(num_steps=600, progress=lambda done, total: told.append((done, total)))
+    assert told == [(256, 600), (512, 600), (600, 600)]
+    assert torch.equal(samples.draws, run(num_steps=600).draws)
+
+
+@pytest.mark.parametrize("progress", ["yes", 1, print.__class__])
+def test_progress_that_is_neither_is_refused(progress):
+    with pytest.raises(TypeError, match="progress=.*True, False, None or a function"):
+        run(progress=progress)

@@ -208,7 +208,7 @@ def test_a_step_size_that_was_found_and_a_control_variate_are_resumed(tmp_path, 
 
 
 def test_an_interrupted_run_on_disk_can_be_resumed(tmp_path):
-    class Interrupting:
+    class Interrupting(lv.targets.Target):
         needs_data, gradient_noise, calls = False, 0.0, 0
 
         def evaluate(self, position, batch=None):
@@ -321,7 +321,7 @@ def test_the_lock_is_given_back_also_after_an_error(run):
     same(lv.resume(run, KERNEL, TARGET, data=X), MEMORY())
 
 
-class Telling:
+class Telling(lv.targets.Target):
     """A Gaussian target that calls a function at its 300th evaluation."""
 
     needs_data, gradient_noise = False, 0.0

@@ -22,19 +22,12 @@ class Moments(NamedTuple):
 def merge(
     count: Tensor, mean: Tensor, spread: Tensor, more: Tensor, more_mean: Tensor, more_spread: Tensor, *, outer: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return count, mean and spread of two groups of draws together (Chan, Golub and LeVeque 1983).
+    """Return number, mean and spread (sum of squared deviations) of two groups of draws together (Chan, Golub and LeVeque 1983).
 
-    Args:
-        count: draws in the first group; broadcasts with `mean`.
-        mean: their mean; not looked at where there are none.
-        spread: the sum of their squared deviations from it.
-        more: the same of the second group.
-        more_mean: its mean.
-        more_spread: its spread.
-        outer: whether the spread is a matrix, (..., dim, dim) for means (..., dim), or has the shape of the mean.
+    Numbers broadcast with the means, (..., dim). The spread is (..., dim, dim) if `outer`, else of the mean's shape.
     """
     share = more.double() / (count + more).clamp(min=1)
-    gap = torch.where(more > 0, more_mean - mean, 0.0)
+    gap = torch.where((more > 0).to(more_mean.device), more_mean - mean, 0.0)
     weight = count * share
     between = gap[..., :, None] * gap[..., None, :] * weight[..., None] if outer else gap * gap * weight
     return count + more, mean + gap * share, spread + more_spread + between

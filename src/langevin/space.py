@@ -128,12 +128,8 @@ def _check_is_function(model: nn.Module, who: str) -> None:
             if always or (module.training and module.track_running_stats):
                 mode = "without running statistics" if always else "in training mode"
                 advice = "" if always else "model.eval(), which uses the running statistics, or "
-                raise needs(
-                    who,
-                    "model",
-                    f"outputs that do not depend on the rest of the batch: {advice}GroupNorm or FRN instead",
-                    f"{what} {mode}",
-                )
+                condition = f"outputs that do not depend on the rest of the batch: {advice}GroupNorm or FRN instead"
+                raise needs(who, "model", condition, f"{what} {mode}")
         share = module.p if isinstance(module, _DropoutNd) else getattr(module, "dropout", 0.0)
         has_noise = isinstance(module, nn.RReLU) or (isinstance(share, (int, float)) and share > 0)
         if module.training and has_noise:

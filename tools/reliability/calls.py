@@ -219,7 +219,7 @@ def bank_copy() -> Any:
 
 
 def run_kernel(kernel: Any) -> Any:
-    """Take a few steps: what a recipe does not refuse must run."""
+    """Take a few steps: what a sampler does not refuse must run."""
     return lv.sample(kernel, target(), torch.zeros(4, 2), num_steps=3, compile=False, progress=False)
 
 
@@ -249,27 +249,27 @@ ROOT, EPS, BETA = {"eps_root": positive(1e-5)}, {"eps": positive(1e-5)}, {"beta"
 MATRIX = function(lambda theta: torch.eye(2))
 
 
-def _recipe(name: str, **arguments: Argument) -> None:
+def _sampler(name: str, **arguments: Argument) -> None:
     call(name, "sample", **KERNEL, **arguments)(lambda **given: run_kernel(getattr(lv, name)(**given)))
 
 
-_recipe("sgld")
-_recipe("psgld", **BETA, **EPS, num_data=positive(1.0), curvature=optional(function(lambda theta: torch.ones_like(theta))))
-_recipe("sghmc", **BETA)
-_recipe("sgrld", metric=MATRIX, correction=flag(True))
-_recipe("msgld", **FACTOR, **BETA, **FORM)
-_recipe("asgld", **FACTOR, **PAIR, **ROOT, **FROZEN)
-_recipe("asgld_full", **FACTOR, **PAIR, **ROOT, **FROZEN)
-_recipe("adamax_sgld", **FACTOR, **PAIR, **EPS, **FROZEN)
-_recipe("adadelta_sgld", **FACTOR, **BETA, **ROOT)
-_recipe(
-    "langevin",
+_sampler("sgld")
+_sampler("psgld", **BETA, **EPS, num_data=positive(1.0), curvature=optional(function(lambda theta: torch.ones_like(theta))))
+_sampler("sghmc", **BETA)
+_sampler("sgrld", metric=MATRIX, correction=flag(True))
+_sampler("msgld", **FACTOR, **BETA, **FORM)
+_sampler("asgld", **FACTOR, **PAIR, **ROOT, **FROZEN)
+_sampler("asgld_full", **FACTOR, **PAIR, **ROOT, **FROZEN)
+_sampler("adamax_sgld", **FACTOR, **PAIR, **EPS, **FROZEN)
+_sampler("adadelta_sgld", **FACTOR, **BETA, **ROOT)
+_sampler(
+    "compose",
     drift=optional(only(lv.drifts.Momentum)),
     preconditioner=optional(only(lv.preconditioners.RMS)),
     annealing=FACTOR["bias_factor"],
 )
-_recipe(
-    "recipe",
+_sampler(
+    "complete_recipe",
     diffusion=MATRIX,
     curl=optional(function(lambda theta: torch.zeros(2, 2))),
     num_auxiliary=whole(0, 0, 2),
@@ -626,22 +626,22 @@ def _(x: Any, y: Any, init: Any) -> Any:
 call("Posterior.init", chains=whole(2, 1, 2**16), seed=seed(), first_chain=whole(0, 0, 2**32))(
     lambda **given: posterior().init(**given)
 )
-call("Posterior.predict", "Posterior", samples=floats(lambda: torch.zeros(2, 5, 9)), x=INPUT, batch_size=whole(256, 1))(
-    lambda **given: posterior().predict(**given).shape
+call("predict", "Posterior", samples=floats(lambda: torch.zeros(2, 5, 9)), x=INPUT, batch_size=whole(256, 1))(
+    lambda **given: lv.predict(posterior(), **given).shape
 )
 call(
-    "Posterior.log_likelihood",
+    "log_likelihood",
     "Posterior",
     "categorical",
     samples=floats(lambda: torch.zeros(2, 5, 9)),
     x=floats(lambda: torch.zeros(12, 2)),
     y=only(labels),
     batch_size=whole(256, 1),
-)(lambda **given: posterior().log_likelihood(**given))
+)(lambda **given: lv.log_likelihood(posterior(), **given))
 call("Posterior.module", "Posterior", position=floats(lambda: torch.zeros(9)))(
     lambda **given: posterior().module(**given)(torch.zeros(1, 2))
 )
-call("Posterior.check_data", "Posterior", "categorical", data=only(lambda: (addressed(12, 2), labels())))(
+call("Posterior.check_data", "Posterior", "categorical", columns=only(lambda: (addressed(12, 2), labels())))(
     lambda **given: posterior().check_data(**given)
 )
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from langevin.checks import check_columns, check_dense, check_finite, needs
 from langevin.gradients import full
 from langevin.store import Samples
-from langevin.targets import Evaluation, Gaussian, Mixture, Ravine
+from langevin.targets import Evaluation
 from langevin.targets.base import check_target
 
 __all__ = [
@@ -99,7 +99,7 @@ def evaluate_fully(who: str, target: Any, positions: Tensor, data: Sequence[Tens
     rows = 1 if columns is None else len(columns[0])
     dim = positions.shape[-1]
     condition = f"an energy of positions like the draws, {dim} elements of {positions.dtype}"
-    if isinstance(target, (Gaussian, Mixture, Ravine)) and target.dim != dim:  # torch would broadcast one element to many
+    if target.dim not in (None, dim):  # torch would broadcast one element to many
         raise needs(who, "target", condition, f"one of {target.dim}")
     try:
         gradient_fn(positions[:1], 0)

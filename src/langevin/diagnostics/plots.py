@@ -26,7 +26,7 @@ from langevin.diagnostics.panels import (
     range_of,
 )
 from langevin.store import Samples
-from langevin.targets import Gaussian, Mixture, Target
+from langevin.targets import Target
 from langevin.targets.base import check_target
 
 if TYPE_CHECKING:
@@ -223,9 +223,10 @@ def _contours(
     """Draw the borders of the highest-density regions; return the box, widened to hold a target whose moments are known."""
     from matplotlib.lines import Line2D
 
-    if isinstance(target, (Gaussian, Mixture)):  # draws that miss a mode should be seen to miss it
-        reach = 3 * (temperature * target.covariance.diagonal()) ** 0.5
-        edges = zip((target.mean - reach).tolist(), (target.mean + reach).tolist(), strict=True)
+    if (moments := target.moments()) is not None:  # draws that miss a mode should be seen to miss it
+        mean, covariance = moments
+        reach = 3 * (temperature * covariance.diagonal()) ** 0.5
+        edges = zip((mean - reach).tolist(), (mean + reach).tolist(), strict=True)
         box = [(min(low, left), max(high, right)) for (low, high), (left, right) in zip(box, edges, strict=True)]
     x, y = (torch.linspace(low, high, GRID, dtype=torch.float64) for low, high in box)
     energy = evaluate_fully("pair", target, torch.cartesian_prod(x, y), data).energy

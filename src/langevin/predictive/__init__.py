@@ -1,5 +1,5 @@
 """What draws say of new data: predictions averaged over them, and the log-likelihood of each."""
 
-from langevin.predictive.average import Predictor, log_likelihood, predict
+from langevin.predictive.average import log_likelihood, predict
 
-__all__ = ["Predictor", "log_likelihood", "predict"]
+__all__ = ["log_likelihood", "predict"]

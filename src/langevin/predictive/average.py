@@ -3,47 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from langevin.checks import check_integer, check_position, needs
 from langevin.moments import merge
-from langevin.space import Space
-from langevin.targets.likelihoods import Likelihood
+from langevin.targets import Posterior, Target
 
-__all__ = ["Predictor", "log_likelihood", "predict"]
+__all__ = ["log_likelihood", "predict"]
 
 _DRAWS_AT_ONCE = 16  # of a small model; of a large one fewer, so that their parameters stay within
 _ELEMENTS_AT_ONCE = 2**18
 
 
-@runtime_checkable
-class Predictor(Protocol):
-    """What predictions are made of; `langevin.Posterior` is one."""
-
-    space: Space
-    likelihood: Likelihood
-
-    def output_fn(self, position: Tensor, x: Tensor) -> Tensor:
-        """Return the outputs for rows of inputs at ONE position (dim,); pure, since it runs on many draws at once."""
-        ...
-
-    def log_likelihood_fn(self, position: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """Return the log-likelihood of every row, (n,), at ONE position (dim,); pure as `output_fn` is."""
-        ...
-
-    def check_inputs(self, x: Tensor) -> Tensor:
-        """Fail when rows of inputs do not fit."""
-        ...
-
-    def check_rows(self, x: Tensor, y: Tensor) -> None:
-        """Fail when rows of inputs or targets do not fit."""
-        ...
-
-
-def predict(posterior: Predictor, samples: Any, x: Tensor, *, batch_size: int = 256) -> Any:
+def predict(posterior: Posterior, samples: Any, x: Tensor, *, batch_size: int = 256) -> Any:
     """Average the predictions over draws, a few draws and rows at a time.
 
     Args:
@@ -62,34 +37,25 @@ def predict(posterior: Predictor, samples: Any, x: Tensor, *, batch_size: int = 
         >>> predict(posterior, posterior.init(chains=5), torch.zeros(10, 4)).shape
         torch.Size([10, 3])
     """
-    draws = _draws("predict", posterior, samples)
+    draws = _draws("predict", posterior, samples, batch_size)
     posterior.check_inputs(x)
-    parts = [_moments(posterior, draws, rows) for (rows,) in _batches("predict", batch_size, x)]
+    parts = [_moments(posterior, draws, rows) for rows in x.split(batch_size)]
     mean, variance = (torch.cat(part) for part in zip(*parts, strict=True))
     return posterior.likelihood.combine(mean, variance)
 
 
-def log_likelihood(posterior: Predictor, samples: Any, x: Tensor, y: Tensor, *, batch_size: int = 256) -> Tensor:
-    """Return the log-likelihood of every row of (x, y) under every draw: draws (..., dim) give (..., n).
-
-    Args:
-        posterior: of which the draws are.
-        samples: as in `predict`.
-        x: inputs, (n, ...).
-        y: their targets.
-        batch_size: rows at a time.
-    """
-    draws = _draws("log_likelihood", posterior, samples)
+def log_likelihood(posterior: Posterior, samples: Any, x: Tensor, y: Tensor, *, batch_size: int = 256) -> Tensor:
+    """Return the log-likelihood of every row under every draw, (..., n) for draws (..., dim); the rest as in `predict`."""
+    draws = _draws("log_likelihood", posterior, samples, batch_size)
     posterior.check_rows(x, y)
     per_draw = torch.func.vmap(posterior.log_likelihood_fn, in_dims=(0, None, None))
+    batches = zip(x.split(batch_size), y.split(batch_size), strict=True)
     with torch.no_grad():
-        parts = [
-            torch.cat([per_draw(chunk, *rows) for chunk in _chunks(draws)]) for rows in _batches("log_likelihood", batch_size, x, y)
-        ]
+        parts = [torch.cat([per_draw(chunk, *rows) for chunk in _chunks(draws)]) for rows in batches]
     return torch.cat(parts, -1).unflatten(0, draws.shape[:-1])
 
 
-def _moments(posterior: Predictor, draws: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+def _moments(posterior: Posterior, draws: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     """Return mean and variance over the draws of what one draw predicts, merged chunk by chunk."""
     per_draw = torch.func.vmap(lambda position: posterior.likelihood.predictive(posterior.output_fn(position, x)))
     count, mean, square = torch.tensor(0), torch.zeros(()), torch.zeros(())
@@ -109,16 +75,11 @@ def _chunks(draws: Tensor) -> Iterator[Tensor]:
     yield from draws.reshape(-1, dim).split(max(1, min(_DRAWS_AT_ONCE, _ELEMENTS_AT_ONCE // dim)))
 
 
-def _batches(who: str, batch_size: int, *columns: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Yield a few rows at a time."""
+def _draws(who: str, posterior: Any, samples: Any, batch_size: Any) -> Tensor:
+    """Check what both functions take; return the draws (..., dim) of healthy chains."""
+    if not isinstance(posterior, Target) or posterior.space is None:
+        raise needs(who, "posterior", "the Posterior of a module", posterior, TypeError)
     check_integer(who, "batch_size", batch_size, 1)
-    yield from zip(*(column.split(batch_size) for column in columns), strict=True)
-
-
-def _draws(who: str, posterior: Any, samples: Any) -> Tensor:
-    """Return the draws (..., dim) of healthy chains."""
-    if isinstance(posterior, type) or not isinstance(posterior, Predictor):
-        raise needs(who, "posterior", "a Posterior", posterior, TypeError)
     draws = getattr(samples, "healthy", samples)
     if isinstance(draws, Tensor) and draws.numel() == 0:
         raise needs(who, "samples", "at least one draw of a chain that ran to its end", f"draws of shape {tuple(draws.shape)}")

@@ -44,7 +44,7 @@ class Arrays(Mapping[str, Tensor]):
 
 
 class Store(Protocol):
-    """A place for draws; it is closed at the end of a `with`."""
+    """A place for draws, until the end of its `with`."""
 
     can_rewrite: ClassVar[bool]
     """Whether draws may be written a second time, so that an interrupted write can be repeated; else the last checkpoint stands."""
@@ -61,14 +61,12 @@ class Store(Protocol):
     def read(self, kept: int) -> Arrays:
         """Return the first `kept` draws; on disk they are read when they are asked for."""
 
-    def close(self) -> None:
-        """Give back what the store holds."""
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
+        """Give back what the store holds."""
+        return  # nothing, if it does not say otherwise
 
 
 class MemoryStore(Store):
@@ -101,6 +99,3 @@ class MemoryStore(Store):
 
     def _first(self, kept: int, name: str) -> Tensor:
         return self._arrays[name][:kept]
-
-    @override
-    def close(self) -> None: ...

@@ -32,7 +32,7 @@ _CHUNK_ELEMENTS = 2**20
 
 
 class DiskStore(Store):
-    """Draws in a Zarr folder, written while the chains run; memory holds a chunk. The one writer has a lock until it is closed."""
+    """Draws in a Zarr folder, written while the chains run; memory holds a chunk. The one writer has a lock."""
 
     can_rewrite = False
 
@@ -81,8 +81,7 @@ class DiskStore(Store):
         return cls(Path(path), manifest, lock_folder(Path(path)) if write else None)
 
     @override
-    def close(self) -> None:
-        """Give the lock back."""
+    def __exit__(self, *error: object) -> None:
         if self._lock is not None:
             self._lock.release()
 
@@ -99,9 +98,9 @@ class DiskStore(Store):
                 self._filling(name)[place : place + count] = value[self._stop - first :][:count]
             self._stop += count
             if self._stop % self.layout.length == 0:
-                self._flush(self._stop)
+                self.flush(self._stop)
 
-    def _flush(self, stop: int) -> None:
+    def flush(self, stop: int) -> None:
         """Write what waits, up to draw `stop`: its chunk is on disk then, from its first draw on."""
         stop = min(stop, self.layout.num_draws)  # running moments have no draws
         if stop == self._flushed:
@@ -121,7 +120,7 @@ class DiskStore(Store):
     @override
     def save(self, checkpoint: Checkpoint) -> None:
         """Write all waiting draws, then the checkpoint: atomically, so that a kill leaves the one before."""
-        self._flush(checkpoint.kept)
+        self.flush(checkpoint.kept)
         write_checkpoint(self.path, checkpoint, self._digests)
 
     def load(self) -> Checkpoint:

@@ -40,13 +40,13 @@ class Gaussian(Target):
         gradient = centred @ self.precision.to(position)
         return Evaluation(0.5 * (centred * gradient).sum(-1), gradient)
 
+    @override
+    def moments(self) -> tuple[Tensor, Tensor]:
+        return self.mean, self.covariance
+
     def metric(self, position: Tensor) -> Tensor:
         """Return the Fisher information at one position: the precision."""
         return self.precision.to(position)
-
-    def curvature(self, position: Tensor) -> Tensor:
-        """Return the diagonal of the Hessian at one position."""
-        return self.precision.diagonal().to(position)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,11 +84,14 @@ class Mixture(Target):
         eye = torch.eye(self.means.shape[-1], dtype=self.means.dtype)
         return self.std**2 * eye + (self.weights[:, None] * centred).mT @ centred
 
+    @override
+    def moments(self) -> tuple[Tensor, Tensor]:
+        return self.mean, self.covariance
+
     def nearest_mode(self, position: Tensor) -> Tensor:
         """Return the index of the nearest component mean, shape (...)."""
-        return (
-            torch.cdist(position.reshape(-1, position.shape[-1]), self.means.to(position)).argmin(-1).reshape(position.shape[:-1])
-        )
+        rows = position.reshape(-1, position.shape[-1])
+        return torch.cdist(rows, self.means.to(position)).argmin(-1).reshape(position.shape[:-1])
 
 
 def gaussian(

@@ -62,14 +62,7 @@ def _differentiate(energies_fn: Callable[[Tensor], Tensor], position: Tensor) ->
 
 
 def posterior_energy(log_likelihood_fn: Callable[..., Tensor], prior: Prior, position: Tensor, batch: Batch) -> Evaluation:
-    """Return ``U = -(N / n) sum_i log p(x_i | theta) - log prior`` and its gradient at positions (chains, dim).
-
-    Args:
-        log_likelihood_fn: as in `likelihood`.
-        prior: adds its energy and its gradient, which has a closed form.
-        position: theta of each chain.
-        batch: the rows, with own ones for each chain or not.
-    """
+    """Return ``U = -(N / n) sum_i log p(x_i | theta) - log prior`` and its gradient at positions (chains, dim)."""
     columns, row_axis = batch.columns, 0 if batch.per_chain else None
     rows = columns[0].shape[1 if batch.per_chain else 0]
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from langevin.checks import needs
+from langevin.space import Space
 
 __all__ = ["Batch", "Evaluation", "Target", "check_dim", "check_target"]
 
@@ -42,11 +43,16 @@ class Target(ABC):
     needs_data: bool = False  # whether `evaluate` takes rows of a data set
     gradient_noise: float = 0.0  # standard deviation of the normal noise that the paper adds to the exact gradient
     dim: int | None = None  # elements of theta, where the target knows
+    space: Space | None = None  # names and shapes of the parts of theta, where it has any
     has_closed_form: bool = False  # whether the gradient is a formula, so that an eager step is cheap
 
     @abstractmethod
     def evaluate(self, position: Tensor, batch: Batch | None = None) -> Evaluation:
         """Return U and its gradient at `position`, shape (chains, dim); the batch's likelihood counts `batch.scale` times."""
+
+    def moments(self) -> tuple[Tensor, Tensor] | None:
+        """Return mean and covariance at temperature 1, where they are known."""
+        return None
 
     def check_data(self, columns: Sequence[Tensor]) -> None:  # noqa: B027 - any data will do, where a target does not say more
         """Fail when a data set's columns, tensors of the same length with finite values, do not fit; asked once, before a run."""

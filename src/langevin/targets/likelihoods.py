@@ -155,13 +155,11 @@ LIKELIHOODS: dict[str, Likelihood] = {"categorical": categorical()}
 
 def as_likelihood(who: str, value: Any) -> Likelihood:
     """Return the likelihood of that name; a likelihood passes through."""
-    if isinstance(value, str) and value in LIKELIHOODS:
-        return LIKELIHOODS[value]
-    if isinstance(value, str):
-        raise needs(who, "likelihood", f"one of {sorted(LIKELIHOODS)} or an object such as likelihoods.gaussian(std=...)", value)
-    if isinstance(value, type) or not isinstance(value, Likelihood):
-        raise needs(who, "likelihood", "a name or an object such as likelihoods.gaussian(std=...)", value, TypeError)
-    return value
+    found = LIKELIHOODS.get(value) if isinstance(value, str) else value
+    if isinstance(found, type) or not isinstance(found, Likelihood):
+        condition = f"one of {sorted(LIKELIHOODS)} or an object such as likelihoods.gaussian(std=...)"
+        raise needs(who, "likelihood", condition, value, ValueError if isinstance(value, str) else TypeError)
+    return found
 
 
 def _check_logits(output: Tensor) -> None:

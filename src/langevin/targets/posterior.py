@@ -46,7 +46,7 @@ class Posterior(Target):
 
     def __init__(self, model: nn.Module, likelihood: str | Likelihood, *, prior: Prior, num_data: int) -> None:
         """See the class."""
-        self.space = Space.of(model, who="Posterior")
+        self.space: Space = Space.of(model, who="Posterior")
         self.dim: int = self.space.dim
         self.likelihood = as_likelihood("Posterior", likelihood)
         self.prior = check_prior("Posterior", prior)

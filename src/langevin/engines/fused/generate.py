@@ -153,7 +153,7 @@ _compiled: dict[Any, tuple[str, Callable[..., list[float]], Callable[..., None]]
 def _compile(source: str, dtype: torch.dtype) -> tuple[Callable[..., list[float]], Callable[..., None]]:
     """Compile the generated functions, through a file where one can be written so that numba keeps the machine code."""
     form = FORMATS[dtype]
-    parts = [Path(module.__file__ or "") for module in (noise_cpu, elementary, fill)]
+    parts = [*noise_cpu.SOURCES, Path(fill.__file__)]
     folder, name = private_folder(), f"fused_{sha256(f'{dtype} {source}'.encode()).hexdigest()[:24]}.py"
     path = folder and folder / name
     if path is not None and folder is not None:

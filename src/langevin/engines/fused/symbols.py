@@ -168,7 +168,7 @@ def trace(kernel: Kernel, prior: Prior | None) -> tuple[Program, list[str], list
     try:
         gradient = energy_gradient(gradient, position, num_data, twin_prior)
         # Formulas that look at the energy are not elementwise, so there is no symbol for it.
-        moved, new_memory = twin.update(position, Evaluation(None, gradient), noises, tuple(memory), inputs)  # type: ignore[arg-type]
+        moved, new_memory = twin.update(position, Evaluation(cast(Any, None), gradient), noises, tuple(memory), inputs)
         results = [moved, *new_memory]
     except UntraceableError:
         raise
