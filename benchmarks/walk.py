@@ -3,7 +3,7 @@
     python benchmarks/walk.py | tee docs/benchmarks/walk.txt
 
 Files *run*: those of the package in which Python code ran; what numba, torch or `<string>` ran is left out. A step of `sample` is
-all that runs from one evaluation of the target to the next within a block; of two calls, and of three steps of an optimizer, the last
+all that runs from one evaluation of the target to the next within a block; of two calls, and of three optimizer steps, the last
 is taken, when everything that is made once is made. Files *to understand*: those run, and those that define the class and the base
 classes of every object whose method ran. Files *that name a sampler*: the Python files of src and tests with the word adadelta, the
 sampler that has nothing but what every sampler must have. posteriors and blackjax are measured where `benchmarks/optim.py` and
