@@ -52,13 +52,21 @@ def locate(file: str, symbol: str, root: Path = ROOT) -> tuple[str, int]:
 
 
 def refreshed(text: str, root: Path = ROOT) -> str:
-    """Return the page with every link at the line where its symbol is defined."""
+    """Return the page with every link at the line where its symbol is defined; a ValueError names all that are not found."""
+    faults: list[str] = []
 
     def link(match: re.Match[str]) -> str:
-        file, line = locate(match["file"], match["symbol"], root)
+        try:
+            file, line = locate(match["file"], match["symbol"], root)
+        except ValueError as error:
+            faults.append(str(error))
+            return match[0]
         return f"[{file}](../{file}#L{line}) `{match['symbol']}`"
 
-    return LINK.sub(link, text)
+    page = LINK.sub(link, text)
+    if faults:
+        raise ValueError("\n".join(dict.fromkeys(faults)))
+    return page
 
 
 if __name__ == "__main__":
