@@ -20,7 +20,7 @@ from langevin import store
 from langevin.chains import plan
 from langevin.chains import recorder as progress
 from langevin.chains.interrupts import Interrupts
-from langevin.engines import Runner
+from langevin.engines import Runner, blocks
 
 driver, sampling = sys.modules["langevin.chains.drive"], sys.modules["langevin.chains.sample"]
 X = lv.noise.normal(1, 0, 0, 60, dtype=torch.float64)
@@ -90,7 +90,7 @@ def interrupt(monkeypatch, place, call, before):
 
 @pytest.fixture(autouse=True)
 def short_blocks(monkeypatch):
-    monkeypatch.setattr(engine, "_MAX_BLOCK", 16)
+    monkeypatch.setattr(blocks, "_MAX_BLOCK", 16)
 
 
 @pytest.mark.parametrize("before", [True, False])

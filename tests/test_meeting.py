@@ -79,7 +79,7 @@ def run(kernel=KERNEL, target=TARGET, chains=6, start=1.0, **settings):
 
 
 def test_replica_exchange_has_the_law_of_both_wells():
-    """The cold chain alone stays in the well where it starts; 5 standard errors of 1,000 independent pairs, and 1.5 % of step size."""
+    """The cold chain alone stays in the well where it starts; 5 standard errors of 1,000 pairs, and 1.5 % of step size."""
     share = quad(lambda x: np.exp(-wells(x)), -4, 0)[0] / quad(lambda x: np.exp(-wells(x)), -4, 4)[0]
     last = run(chains=2_000, num_steps=2_000, warmup=1_999).draws[:, -1, 0]
     assert abs((last[::2] < 0).double().mean().item() - share) < 5 * (share * (1 - share) / 1_000) ** 0.5 + 0.015

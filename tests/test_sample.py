@@ -201,5 +201,5 @@ def test_progress_may_be_a_function():
 
 @pytest.mark.parametrize("progress", ["yes", 1, print.__class__])
 def test_progress_that_is_neither_is_refused(progress):
-    with pytest.raises(TypeError, match="progress=.*True, False, None or a function"):
+    with pytest.raises(TypeError, match=r"progress=.*True, False, None or a function"):
         run(progress=progress)

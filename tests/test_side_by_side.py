@@ -90,7 +90,7 @@ BAD = {
     "chains": (lambda: lv.side_by_side([lv.sgld(0.1)], 0), ValueError, "chains_each=.*got 0"),
     "forms": (lambda: lv.side_by_side([lv.msgld(0.1), lv.msgld(0.1, invariant=True)]), TypeError, "values of one type"),
     "samplers": (lambda: lv.side_by_side([lv.sgld(0.1), lv.psgld(0.1)]), ValueError, "the same value in all kernels"),
-    "start": (lambda: lv.sample(lv.side_by_side([lv.sgld(0.1)] * 2), TARGET, INIT, num_steps=2), ValueError, "2 settings x 1.*got 6"),
+    "start": (lambda: lv.sample(lv.side_by_side([lv.sgld(0.1)] * 2), TARGET, INIT, num_steps=2), ValueError, "2 settings x 1"),
     "phases": (
         lambda: lv.sample(
             lv.side_by_side([lv.sgld(0.1), lv.sgld(lv.schedules.cyclical(0.1, cycle_length=4, exploration=0.5))], 3),

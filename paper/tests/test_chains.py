@@ -10,12 +10,12 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 import torch
 from langevin_paper import chains
 from langevin_paper.chains import normal_starts, run_chains
+from toys import ENVIRONMENT
 
 import langevin as lv
 
@@ -100,7 +100,6 @@ def test_a_full_disk_is_an_os_error_and_the_next_call_goes_on(tmp_path, monkeypa
 def test_a_killed_run_goes_on(tmp_path, monkeypatch):
     script = f"""
 import sys, time
-sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
 import langevin.chains.sample
 from test_chains import run
@@ -111,8 +110,7 @@ def progress(share):
         time.sleep(60)
 run(Path({str(tmp_path / "cut")!r}), progress)
 """
-    environment = {**os.environ, "PYTHONPATH": str(Path(lv.__file__).parents[1])}
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment)
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
     assert process.stdout.readline() == "here\n"
     process.send_signal(signal.SIGKILL)
     process.wait(30)

@@ -8,13 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import langevin_paper.cli
 import pytest
 from langevin_paper import report
 from langevin_paper.record import Records, read_records
-from toys import TOY
+from toys import ENVIRONMENT, TOY
 from typer.testing import CliRunner
 
 
@@ -127,9 +126,8 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize(("sign", "done"), [("work/toy-paper-slow*/counter", 1), ("work/*", 0)], ids=["running", "starting"])
 def test_ctrl_c_keeps_the_finished_cells_and_says_so(tmp_path, sign, done):
-    tests, out = Path(__file__).parent, tmp_path / "records"
+    out = tmp_path / "records"
     (tmp_path / "script.py").write_text(INTERRUPTED)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tests), str(Path(langevin_paper.cli.__file__).parents[1])])}
     command = [
         sys.executable,
         str(tmp_path / "script.py"),
@@ -143,7 +141,7 @@ def test_ctrl_c_keeps_the_finished_cells_and_says_so(tmp_path, sign, done):
         str(out),
     ]
     process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     deadline = time.monotonic() + 120
     while not list(out.glob(sign)):
@@ -166,7 +164,7 @@ def test_ctrl_c_keeps_the_finished_cells_and_says_so(tmp_path, sign, done):
 def test_without_records_there_is_no_report(call, tmp_path):
     done = call("report", "--records", tmp_path / "none", "--out", tmp_path)
     assert done.exit_code == 2
-    assert "`langevin run` makes one" in done.output
+    assert "`langevin-paper run` makes one" in done.output
 
 
 def test_seeds_are_read():
@@ -175,13 +173,21 @@ def test_seeds_are_read():
 
 
 def test_the_module_lists_the_experiments_of_the_paper():
-    done = subprocess.run([sys.executable, "-W", "error", "-m", "langevin", "list"], capture_output=True, text=True, timeout=60)
+    command = [sys.executable, "-W", "error", "-m", "langevin_paper"]
+    done = subprocess.run([*command, "list"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     for word in ("gaussian", "mixture", "ravine", "landsat", "psgld-mean", "quick (5 seeds"):
         assert word in done.stdout
-    wrong = subprocess.run([sys.executable, "-m", "langevin", "run", "imagenet"], capture_output=True, text=True, timeout=60)
+    wrong = subprocess.run([*command, "run", "imagenet"], capture_output=True, text=True, timeout=60)
     assert wrong.returncode == 2
     assert "one of gaussian, mixture, ravine, ravine-search, landsat" in wrong.stderr
+
+
+def test_the_command_has_one_name_however_it_is_called(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["__main__.py", "train"])
+    with pytest.raises(SystemExit):
+        langevin_paper.cli.main()
+    assert "Usage: langevin-paper " in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -192,7 +198,7 @@ def test_the_demo_runs_every_cell_and_ends_with_the_page(tmp_path):
         ["report", "--records", str(tmp_path / "records"), "--out", str(tmp_path / "page")],
     ]
     for command in commands:
-        done = subprocess.run([sys.executable, "-m", "langevin", *command], capture_output=True, text=True, timeout=900)
+        done = subprocess.run([sys.executable, "-m", "langevin_paper", *command], capture_output=True, text=True, timeout=900)
         assert done.returncode == 0, done.stderr
     assert done.stdout.rstrip().endswith("page/index.html")
     assert (tmp_path / "page" / "overview.png").stat().st_size > 100_000

@@ -1,12 +1,12 @@
-"""Tables 3 and 4 in the runner: a cell trains its plan, its record has what the tables ask for, its settings say everything."""
+"""Tables 3 and 4 in the runner: a cell trains, its record has what the tables ask for, its settings say everything."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from langevin_paper import plans, training
 from langevin_paper.experiments import cifar, mnist, networks
+from langevin_paper.train import train
 
 
 @pytest.fixture
@@ -37,8 +37,7 @@ def test_a_cell_gives_what_the_table_and_the_figure_ask_for(tiny, tmp_path):
     assert results[3]["test_error"].shape == results[3]["ratio"].shape == (2,)
     assert results[3]["test_error"][-1] == pytest.approx(100 - results[3]["test_accuracy"], abs=1e-4)
     assert results[3]["law_temperature"] == pytest.approx(0.01 / 3)
-    method, scale = tiny.method("msgld"), tiny.scale("quick")
-    again = training.train(plans.make_plan("MSGLD", list(method.settings.values()), scale.settings), 3, tmp_path / "3")
+    again = train(networks.training_of(tiny.method("msgld"), tiny.scale("quick")), 3, tmp_path / "3")
     assert again["test_accuracy"] == results[3]["test_accuracy"]  # the folder is the cell's: a finished run is read
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 from langevin_paper.experiments import cifar, mnist
-from langevin_paper.plans import MLP, ResNet18, decay
+from langevin_paper.experiments.networks import CIFAR10, CIFAR100, MNIST, training_of
+from langevin_paper.stages import MLP, ResNet18, decay
 
 from langevin import priors
 
@@ -25,20 +26,21 @@ def test_mnist_at_paper_scale_is_the_appendix():
     }
     assert set(table) == set(mnist.PUBLISHED)
     for method, rows in table.items():
-        plan = mnist.plan(method, "paper")
-        found = [(s.epochs, s.lr(0), dict(s.settings), s.prior, s.temperature) for s in plan.stages]
+        training = training_of(MNIST.method(method.lower()), MNIST.scale("paper"))
+        found = [(s.epochs, s.lr(0), dict(s.settings), s.prior, s.temperature) for s in training.stages]
         assert found == rows
-        assert all(s.lr(s.epochs - 1) == s.lr(0) for s in plan.stages)
-        assert {s.optimizer for s in plan.stages} == {method}
-        assert (plan.data, plan.network, plan.batch_size, plan.rows) == ("mnist", MLP((784, 800, 800, 10)), 100, None)
-        assert (plan.num_data, plan.averaged_epochs, plan.standardise, plan.padding) == (60_000, 5, False, None)
-        assert plan.threshold == pytest.approx(0.01996, abs=1e-5)
+        assert all(s.lr(s.epochs - 1) == s.lr(0) for s in training.stages)
+        assert {s.optimizer for s in training.stages} == {method}
+        assert (training.data, training.network) == ("mnist", MLP((784, 800, 800, 10)))
+        assert (training.batch_size, training.rows) == (100, None)
+        assert (training.num_data, training.averaged_epochs, training.standardise, training.padding) == (60_000, 5, False, None)
+        assert training.threshold == pytest.approx(0.01996, abs=1e-5)
     assert mnist.SCALES["paper"].num_seeds == 3
 
 
 @pytest.mark.parametrize("num_classes", [10, 100])
 def test_cifar_at_paper_scale_is_the_appendix(num_classes):
-    ten = num_classes == 10
+    ten, experiment = num_classes == 10, {10: CIFAR10, 100: CIFAR100}[num_classes]
     ours = 25 if ten else 75
     table = {
         "SGD": ("SGD", 0.1, {"weight_decay": 5e-4}, None),
@@ -51,8 +53,8 @@ def test_cifar_at_paper_scale_is_the_appendix(num_classes):
     }
     assert set(table) == set(cifar.PUBLISHED[num_classes])
     for method, (optimizer, lr, settings, precision) in table.items():
-        plan = cifar.plan(method, "paper", num_classes)
-        (stage,) = plan.stages
+        training = training_of(experiment.method(method.lower()), experiment.scale("paper"))
+        (stage,) = training.stages
         assert (stage.epochs, stage.optimizer, stage.lr(0), dict(stage.settings)) == (250, optimizer, lr, settings)
         if precision is None:
             assert (stage.prior, stage.temperature) == (None, 0)
@@ -62,9 +64,9 @@ def test_cifar_at_paper_scale_is_the_appendix(num_classes):
         length, factor = (40, 0.5) if ten else (90, 0.1)
         for epoch in (0, length - 1, length, 2 * length - 1, 2 * length, 249):
             assert stage.lr(epoch) == pytest.approx(lr * factor ** (epoch // length))
-        assert (plan.data, plan.network) == (f"cifar{num_classes}", ResNet18(num_classes, 64))
-        assert (plan.batch_size, plan.num_data, plan.rows, plan.averaged_epochs) == (100, 50_000, None, 5)
-        assert (plan.standardise, plan.padding) == (True, 4)
+        assert (training.data, training.network) == (f"cifar{num_classes}", ResNet18(num_classes, 64))
+        assert (training.batch_size, training.num_data, training.rows, training.averaged_epochs) == (100, 50_000, None, 5)
+        assert (training.standardise, training.padding) == (True, 4)
     assert cifar.SCALES[num_classes]["paper"].num_seeds == 5
 
 
@@ -75,17 +77,10 @@ def test_a_shorter_cifar_run_decays_in_proportion(num_classes, length):
     assert [lr(epoch) for epoch in range(25)] == pytest.approx([0.1 * factor ** (epoch // length) for epoch in range(25)])
 
 
-def test_every_method_has_a_plan_at_every_scale():
-    for scale in mnist.SCALES:
-        assert [mnist.plan(method, scale).method for method in mnist.METHODS] == list(mnist.METHODS)
-    for num_classes, methods in cifar.METHODS.items():
-        for scale in cifar.SCALES[num_classes]:
-            assert [cifar.plan(method, scale, num_classes).method for method in methods] == list(methods)
-    assert all(stage.settings["invariant"] for stage in mnist.plan("MSGLD invariant").stages)
-    assert all(stage.prior is None for stage in mnist.plan("Adam, no prior").stages)
-    with pytest.raises(ValueError, match=r"mnist.plan\(method=...\) needs one of .*, got 'SGD'"):
-        mnist.plan("SGD")
-    with pytest.raises(ValueError, match=r"cifar.plan\(scale=...\) needs one of quick, .*, got 'tiny'"):
-        cifar.plan("SGD", "tiny")
-    with pytest.raises(ValueError, match=r"cifar.plan\(num_classes=...\) needs 10 or 100, got 20"):
-        cifar.plan("SGD", "paper", 20)
+def test_every_method_has_a_training_at_every_scale():
+    for experiment, labels in ((MNIST, mnist.METHODS), (CIFAR10, cifar.METHODS[10]), (CIFAR100, cifar.METHODS[100])):
+        for scale in experiment.scales:
+            assert [training_of(method, scale).method for method in experiment.methods] == list(labels)
+    scale = MNIST.scale("paper")
+    assert all(stage.settings["invariant"] for stage in training_of(MNIST.method("msgld-invariant"), scale).stages)
+    assert all(stage.prior is None for stage in training_of(MNIST.method("adam-no-prior"), scale).stages)

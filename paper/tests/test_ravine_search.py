@@ -10,7 +10,10 @@ from langevin_paper.batched import mean_positions
 from langevin_paper.chains import normal_starts
 from langevin_paper.experiments import ravine_search
 from langevin_paper.experiments.ravine import Side, stacked_data
-from langevin_paper.experiments.ravine_search import FIRST, FURTHER, RAVINE_SEARCH, SHARED, candidates
+from langevin_paper.experiments.ravine_candidates import candidates
+from langevin_paper.experiments.ravine_search import RAVINE_SEARCH
+from langevin_paper.experiments.ravine_search_settings import FIRST, FURTHER, SHARED
+from langevin_paper.experiments.reheating import Reheating
 from langevin_paper.figures import FIGURES, View, png
 from langevin_paper.record import Record, Records
 from langevin_paper.report import write_report
@@ -37,7 +40,7 @@ def one_thread():
 
 
 def reheating(initial, cycle_length):
-    return ravine_search.Reheating(initial, cycle_length=cycle_length, flat=0.8, fall=0.1, floor=0.01, decay=0.7)
+    return Reheating(initial, cycle_length=cycle_length, flat=0.8, fall=0.1, floor=0.01, decay=0.7)
 
 
 def tiny(method, folder, seeds=range(3), progress=lambda share: None):

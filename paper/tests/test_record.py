@@ -65,7 +65,7 @@ def test_two_writers_are_one_too_many(tmp_path):
 
 
 def test_no_records_and_bad_results_are_said_in_words(tmp_path):
-    with pytest.raises(FileNotFoundError, match="langevin run"):
+    with pytest.raises(FileNotFoundError, match="langevin-paper run"):
         read_records(tmp_path)
     with pytest.raises(TypeError, match="got object"):
         Records(tmp_path).add([replace(ONE, results={"value": object()})])

@@ -160,8 +160,63 @@ def test_a_smaller_scale_is_shown_as_well_where_it_has_rows_that_the_larger_lack
 
 
 def test_a_number_that_is_missing_is_a_dash(tmp_path):
+    make(tmp_path, [1.0, 1.0], method="slow")
     make(tmp_path, [None, None])
-    assert "–" in report.plain_tables(report.make_page(tmp_path).sections)
+    assert re.search(r"Good +2 +– ", report.plain_tables(report.make_page(tmp_path).sections))
+
+
+def test_a_table_without_any_number_is_not_shown(tmp_path):
+    make(tmp_path, [None, None])
+    (section,) = report.make_page(tmp_path).sections
+    assert section.tables == ()
+
+
+def nested(monkeypatch, **column):
+    """Make the toy's column another one."""
+    table = replace(TOY.tables[0], columns=(replace(TOY.tables[0].columns[0], **column),))
+    monkeypatch.setattr(report, "EXPERIMENTS", {"toy": replace(TOY, tables=(table,), listings=())})
+
+
+def record(folder, results):
+    records = Records(folder)
+    settings = TOY.settings_of(TOY.method("good"), TOY.scale("paper"))
+    records.add([Record("toy", "paper", "good", 0, "done", settings, results)])
+    records.close()
+
+
+def test_a_column_reaches_into_mappings_and_shows_what_stands_beside_it(tmp_path, monkeypatch):
+    nested(monkeypatch, key="law/10/error", aside="law/10/chance", digits=1)
+    record(tmp_path, {"law": {"10": {"error": 3.14, "chance": 0.26}}})
+    assert " 3.1 (0.3) [" in report.plain_tables(report.make_page(tmp_path).sections)
+    record(tmp_path, {"law": {"10": {"error": 3.14}}})
+    assert " 3.1 [" in report.plain_tables(report.make_page(tmp_path).sections)
+    record(tmp_path, {"law": {"10": {"error": 3.14, "chance": "low"}}})
+    with pytest.raises(ValueError, match="law/10/chance needs to be a number, got 'low'"):
+        report.make_page(tmp_path)
+
+
+def test_there_is_no_minus_zero(tmp_path):
+    make(tmp_path, [-1e-9])
+    assert " 0.00 [" in report.plain_tables(report.make_page(tmp_path).sections)
+
+
+def test_the_laws_temperature_is_shown_where_it_was_asked_for(tmp_path):
+    make(tmp_path / "asked", [1.0])
+    assert "<th>law’s temperature" in page(tmp_path / "asked")
+    record(tmp_path / "not", {"value": 1.0})
+    assert "<th>law’s temperature" not in page(tmp_path / "not")
+
+
+def test_the_page_in_markdown_has_the_same_tables_and_what_the_records_say(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "FINDINGS", {"toy": lambda view: [f"{len(view.records)} records & no more."]})
+    make(tmp_path, [10.0, 11.0, 12.0])
+    html = page(tmp_path)
+    text = (tmp_path / "report" / "report.md").read_text()
+    assert "| Good | 3 | **11.00 ± 0.58**; paper 11.00 ± 0.50 ≈ |\n" in text
+    assert "| | n | value |\n| --- | --- | --- |\n| Good |" in text
+    assert "| Good | v | 10.0; paper 1.0 | 11.0; paper 2.0 | 12.0 |\n" in text
+    assert "- 3 records & no more.\n" in text
+    assert "<li>3 records &amp; no more.</li>" in html
 
 
 def test_welch_is_scipys():

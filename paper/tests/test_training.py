@@ -15,14 +15,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from langevin_paper import training
+from langevin_paper import train as training
 from langevin_paper.data import KNOWN, load
 from langevin_paper.images import Inputs, augmentations, channel_moments, crop_and_flip
 from langevin_paper.measures import predict, sparsity_ratio
 from langevin_paper.models import mlp
-from langevin_paper.optimizers import effective_temperature, make_optimizer
-from langevin_paper.plans import MLP, Plan, ResNet18, Stage
-from langevin_paper.training import DivergedError, initial_network, train
+from langevin_paper.optimizers import effective_temperature
+from langevin_paper.stages import MLP, ResNet18, Stage
+from langevin_paper.train import DivergedError, initial_network, train
+from langevin_paper.training import Training
 from torch.nn import functional
 
 from langevin import priors, schedules
@@ -32,9 +33,9 @@ WIDE = priors.gaussian(std=1.0)
 
 
 def landsat(*stages, rows=(200, 100), **changes):
-    """Make a small plan on the data that ship with the package."""
+    """Make a small training on the data that ship with the package."""
     settings = {"batch_size": 50, "rows": rows, "averaged_epochs": 2, "threshold": SPARSE.threshold, **changes}
-    return Plan("tiny", "landsat", MLP((36, 8, 6)), stages, **settings)
+    return Training("tiny", "landsat", MLP((36, 8, 6)), stages, **settings)
 
 
 def stage(optimizer, epochs=2, lr=0.1, prior=WIDE, temperature=0.01, **settings):
@@ -60,13 +61,13 @@ def same(folder, result, whole_folder, whole):
 
 @pytest.fixture
 def images(tmp_path, monkeypatch):
-    """A plan for a ResNet, with batch norms and augmentation, on a small set of images of the test's own."""
+    """A training of a ResNet, with batch norms and augmentation, on a small set of images of the test's own."""
     monkeypatch.setitem(KNOWN, "cifar10-12k", replace(KNOWN["cifar10-12k"], rows=(20, 10)))
     pixels = np.arange(30 * 3 * 32 * 32).reshape(30, 3, 32, 32)
     x, y = ((pixels * 7 + pixels // 251) % 256).astype(np.uint8), np.arange(30) % 10
     np.savez(tmp_path / "cifar10-12k.npz", x_train=x[:20], y_train=y[:20], x_test=x[20:], y_test=y[20:])
     monkeypatch.setenv("LANGEVIN_DATA", str(tmp_path))
-    return Plan("tiny", "cifar10-12k", ResNet18(10, 2), (stage("MSGLD"),), 10, standardise=True, padding=4)
+    return Training("tiny", "cifar10-12k", ResNet18(10, 2), (stage("MSGLD"),), 10, standardise=True, padding=4)
 
 
 # ---- kills
@@ -158,11 +159,11 @@ def test_an_interrupt_keeps_the_checkpoint_and_the_run_goes_on(tmp_path, monkeyp
     same(tmp_path / "cut", train(SAMPLERS, 0, tmp_path / "cut"), tmp_path / "whole", whole)
 
 
-def test_a_folder_belongs_to_one_plan_one_seed_and_one_process(tmp_path):
+def test_a_folder_belongs_to_one_training_one_seed_and_one_process(tmp_path):
     train(SAMPLERS, 0, tmp_path)
     with pytest.raises(ValueError, match=r"train\(folder=...\) needs a run with the seed of this one \(1\), got 0"):
         train(SAMPLERS, 1, tmp_path)
-    with pytest.raises(ValueError, match="needs a run with the plan of this one"):
+    with pytest.raises(ValueError, match="needs a run with the training of this one"):
         train(replace(SAMPLERS, batch_size=100), 0, tmp_path)
     with (tmp_path / "lock").open() as other:
         fcntl.flock(other, fcntl.LOCK_EX)
@@ -237,7 +238,7 @@ def test_seeds_differ_and_stages_share_no_noise(tmp_path):
     groups = torch.load(tmp_path / "checkpoint.pt", weights_only=True)["optimizer"]["param_groups"]
     assert groups[0]["step"] == 16  # the second stage's noise began where the first one's ended
     model = initial_network(SAMPLERS, 0)
-    assert effective_temperature(make_optimizer(stage("MSGLD", bias_factor=3.0), model, 100, 0)) == pytest.approx(0.0025)
+    assert effective_temperature(stage("MSGLD", bias_factor=3.0), model) == pytest.approx(0.0025)
 
 
 def test_a_diverged_run_says_where(tmp_path):
@@ -253,18 +254,18 @@ def test_a_damaged_checkpoint_is_named(tmp_path):
         train(SAMPLERS, 0, tmp_path)
 
 
-def test_bad_plans_are_refused():
+def test_bad_trainings_are_refused():
     with pytest.raises(ValueError, match=r"Stage\(optimizer=...\) needs one of SGD, Adam, .*, got 'RMSprop'"):
         stage("RMSprop")
     with pytest.raises(ValueError, match=r"Stage\(temperature=...\) needs 0 for Adam, got 0.01"):
         stage("Adam")
     with pytest.raises(TypeError, match=r"Stage\(lr=...\) needs a schedule"):
         Stage(1, "SGLD", 0.1)
-    with pytest.raises(ValueError, match=r"Plan\(batch_size=...\) needs a divisor of the 200 training rows, got 30"):
+    with pytest.raises(ValueError, match=r"Training\(batch_size=...\) needs a divisor of the 200 training rows, got 30"):
         replace(SAMPLERS, batch_size=30)
-    with pytest.raises(ValueError, match=r"Plan\(rows=...\) needs at most 2000 of landsat, got 2001"):
+    with pytest.raises(ValueError, match=r"Training\(rows=...\) needs at most 2000 of landsat, got 2001"):
         replace(SAMPLERS, rows=(200, 2001))
-    with pytest.raises(ValueError, match=r"Plan\(data=...\) needs one of .*, got 'iris'"):
+    with pytest.raises(ValueError, match=r"Training\(data=...\) needs one of .*, got 'iris'"):
         replace(SAMPLERS, data="iris")
 
 

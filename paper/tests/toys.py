@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 
 import numpy as np
 from langevin_paper.spec import Column, Experiment, Listing, Method, Published, Scale, Setting, Table
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # of processes that import what this one imports
 
 SCALES = (Scale("quick", {"steps": 4}, num_seeds=2, seconds=1), Scale("paper", {"steps": 8}, num_seeds=3, seconds=1, is_paper=True))
 METHODS = (

@@ -188,3 +188,12 @@ def test_noise_scale_is_the_spread_that_one_step_gives_a_chain_at_rest(kernel):
         memory[kernel.memory.index("passing_velocity")] = kernel.temperature**0.5 * noise[2]
     moved = step_by_hand(kernel, KernelState(rest, tuple(memory), 1), rest, noise[: kernel.num_noises]).position
     assert abs(moved.std().item() / kernel.noise_scale(kernel.inputs(1)) - 1) < 5 / (2 * size) ** 0.5
+
+
+def test_a_given_step_size_takes_the_place_of_the_schedule_and_its_phases():
+    """An optimizer has a learning rate, and tuning tries steps: neither explores."""
+    schedule = lv.schedules.cyclical(0.01, cycle_length=10, exploration=0.5)
+    kernel = lv.msgld(schedule, temperature=0.7)
+    assert kernel.inputs(2)[:2] == (schedule(2), 0.0)
+    assert kernel.inputs(2, step_size=0.3)[:2] == (0.3, 0.7)
+    assert kernel.inputs(7)[:2] == (schedule(7), 0.7)

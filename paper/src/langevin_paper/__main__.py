@@ -1,4 +1,4 @@
-"""`python -m langevin` is the command `langevin`."""
+"""`python -m langevin_paper` is the command `langevin-paper`."""
 
 from langevin_paper.cli import main
 

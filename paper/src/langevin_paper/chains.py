@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-import dataclasses
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from langevin.chains.sample import resume, sample
+from langevin import resume, sample
 from langevin.checks import needs
 from langevin.kernels import Kernel
 from langevin.noise import Purpose, normal, streams
-from langevin.schedules import Schedule, explores
 from langevin.store import Samples
+from langevin.store.journal import write_atomic
 from langevin.store.manifest import read_manifest
 from langevin.targets import Target
 from langevin_paper.spec import Progress
 
-__all__ = ["normal_starts", "run_chains"]
+__all__ = ["normal_starts", "once", "run_chains"]
 
 
 def normal_starts(chains: range, dim: int, *, seed: int, std: float = 1.0) -> Tensor:
     """Return starting positions N(0, std^2), (chains, dim), each at its own address."""
     return std * normal(seed, streams(Purpose.INIT, chains), 0, dim, dtype=torch.float64)
+
+
+def once(path: Path, compute: Callable[[], Any]) -> Any:
+    """Return what a stage of a cell gave, as JSON has it; computed unless an earlier, killed run left it in the cell's folder."""
+    if not path.exists():
+        write_atomic(path, json.dumps(compute()).encode())
+    return json.loads(path.read_text())
 
 
 def run_chains(
@@ -56,16 +62,26 @@ def run_chains(
         ValueError: what is in `out` is damaged, or of another run; the message says where it is and what to do.
         RuntimeError: the run was interrupted, so its draws are not those that were asked for; or another process writes to `out`.
     """
-    kernel = dataclasses.replace(kernel, step_size=_Watched(kernel.step_size, num_steps, progress))
-    lengths = {"num_steps": num_steps, "warmup": warmup, "thin": thin, "batch_size": batch_size, "compile": compile}
-    numbered = {"seed": seed, "first_chain": chains.start}
+
+    def told(done: int, total: int) -> None:
+        progress(done / total)
+
     if out is not None and out.exists():
+        wanted = {
+            "num_steps": num_steps, "warmup": warmup, "thin": thin, "batch_size": batch_size, "compile": compile,
+            "seed": seed, "first_chain": chains.start, "num_chains": len(init),
+        }  # fmt: skip
         with _going_on(out):
-            _check_same(read_manifest(out), {**lengths, **numbered, "num_chains": len(init)})
-            samples = resume(out, kernel, target, data=data, keep=keep if callable(keep) else None, progress=False)
+            _check_same(read_manifest(out), wanted)
+            samples = resume(out, kernel, target, data=data, keep=keep if callable(keep) else None, progress=told)
     else:
-        samples = sample(kernel, target, init, data=data, keep=keep, out=out, progress=False, **lengths, **numbered)  # type: ignore[arg-type]
-    return _whole(samples, num_steps)
+        samples = sample(
+            kernel, target, init, num_steps=num_steps, warmup=warmup, thin=thin, data=data, batch_size=batch_size, compile=compile,
+            seed=seed, first_chain=chains.start, keep=keep, out=out, progress=told,
+        )  # fmt: skip
+    if any(status.is_healthy and status.steps < num_steps for status in samples.status):
+        raise RuntimeError(f"the chains were interrupted: {samples.status[0]}")
+    return samples
 
 
 @contextmanager
@@ -83,29 +99,3 @@ def _check_same(manifest: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     for name, value in wanted.items():
         if manifest[name] != value:
             raise needs("run_chains", name, f"what the run there has, {manifest[name]!r}", value)
-
-
-@dataclass(frozen=True)
-class _Watched(Schedule):
-    """The same schedule, which tells how far the run is whenever it is asked for a step."""
-
-    schedule: Any
-    num_steps: int = field(repr=False)
-    progress: Progress = field(repr=False, compare=False)
-
-    def __call__(self, step: int) -> float:
-        if step < self.num_steps:  # a run's fingerprint asks for later ones too
-            self.progress(step / self.num_steps)
-        return self.schedule(step)
-
-    def explores(self, step: int) -> bool:
-        return explores(self.schedule, step)
-
-    def __str__(self) -> str:
-        return str(self.schedule)
-
-
-def _whole(samples: Samples, num_steps: int) -> Samples:
-    if any(status.is_healthy and status.steps < num_steps for status in samples.status):
-        raise RuntimeError(f"the chains were interrupted: {samples.status[0]}")
-    return samples

@@ -1,11 +1,11 @@
-"""The command `langevin`: list the paper's experiments, run them, and write the report."""
+"""The command `langevin-paper`: list the paper's experiments, run them, and write the report."""
 
 from __future__ import annotations
 
 import re
 import sys
 import warnings
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,10 +13,11 @@ from typing import Annotated
 
 import typer
 from tqdm.auto import tqdm
+from typing_extensions import override
 
 from langevin_paper.record import Records
 from langevin_paper.registry import EXPERIMENTS, find
-from langevin_paper.runner import Monitor, plan, run_cells
+from langevin_paper.runner import Monitor, missing_cells, run_cells
 from langevin_paper.worker import Cell, Finished
 
 __all__ = ["app", "main"]
@@ -55,7 +56,7 @@ def run(
         given = [name for name in methods.split(",") if name] or None
         numbers = _numbers(seeds)
         records = Records(out)
-        cells = plan(chosen, scale, records, methods=given, seeds=numbers)
+        cells = missing_cells(chosen, scale, records, methods=given, seeds=numbers)
     typer.echo(f"{len(cells)} cells to run at scale {scale}, {jobs} at a time; records in {out}")
     monitor = _Bar(cells)
     try:
@@ -98,24 +99,24 @@ class _Bar(Monitor):
 
     def __init__(self, cells: list[Cell]) -> None:
         self.failed: list[str] = []
-        self._shares: Counter[str] = Counter()
+        self._shares: defaultdict[str, float] = defaultdict(float)
         self._running: list[str] = []
         self._done, self._total = 0, len(cells)
         total = sum(cell.scale.seconds for cell in cells)
         shape = "{percentage:3.0f}% |{bar}| {elapsed}, left {remaining} {postfix}"
         self._bar = tqdm(total=total, bar_format=shape, file=sys.stderr, disable=None, mininterval=0.2, smoothing=0.05)
 
+    @override
     def started(self, cell: Cell) -> None:
-        """Show it."""
         self._running.append(cell.name)
         self._show()
 
+    @override
     def progressed(self, cell: Cell, share: float) -> None:
-        """Move the bar."""
         self._move(cell, share)
 
+    @override
     def finished(self, cell: Cell, outcome: Finished) -> None:
-        """Print a line."""
         self._move(cell, 1.0)
         self._running.remove(cell.name)
         self._show()
@@ -140,7 +141,7 @@ class _Bar(Monitor):
     def _move(self, cell: Cell, share: float) -> None:
         # A cell may tell a share twice, a trial run and the run: the bar goes forward only.
         gain = max(0.0, min(1.0, share) - self._shares[cell.name])
-        self._shares[cell.name] += gain  # type: ignore[assignment]
+        self._shares[cell.name] += gain
         self._bar.update(gain * cell.scale.seconds)
 
     def _show(self) -> None:
@@ -178,4 +179,4 @@ def _duration(seconds: float) -> str:
 def main() -> None:
     """Run the command."""
     warnings.simplefilter("default")
-    app()
+    app(prog_name="langevin-paper")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from langevin_paper.figures import View
 from langevin_paper.record import Problem, Record
 from langevin_paper.spec import Column, Experiment, Listing, Method, Published, Scale, Table
 
-__all__ = ["Entry", "ListingView", "Page", "Picture", "Row", "Section", "TableView", "Timing", "number"]
+__all__ = ["Entry", "ListingView", "Page", "Picture", "Row", "Section", "TableView", "Timing", "number", "value_of"]
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,14 @@ class Entry:
     differs: bool | None  # beyond chance; None for no test
     is_best: bool
     column: Column
+    aside: Summary | None = None
 
     @property
     def text(self) -> str:
-        """Ours, with its standard error."""
-        return "–" if self.ours is None else _written(self.ours, self.column)
+        """Ours, with its standard error, and what stands beside it."""
+        if self.ours is None:
+            return "–"
+        return _written(self.ours, self.column) + (f" ({number(self.aside.mean, self.column.digits)})" if self.aside else "")
 
     @property
     def published_text(self) -> str:
@@ -47,7 +51,7 @@ class Row:
     method: Method
     n: int
     entries: tuple[Entry, ...]
-    temperature: str  # of its law for small steps, in words
+    temperature: str  # of its law for small steps, in words; "" where that is not asked
 
     @property
     def is_ours(self) -> bool:
@@ -61,6 +65,16 @@ class TableView:
 
     table: Table
     rows: tuple[Row, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no number of ours in it."""
+        return not any(entry.ours for row in self.rows for entry in row.entries)
+
+    @property
+    def has_temperature(self) -> bool:
+        """Whether any row has a law's temperature."""
+        return any(row.temperature for row in self.rows)
 
     @property
     def has_published(self) -> bool:
@@ -120,7 +134,13 @@ class Section:
     notes: tuple[str, ...]
     origins: tuple[str, ...]
     amendments: tuple[str, ...]  # what was added to records after their runs
+    findings: tuple[str, ...]  # sentences made from the records
     view: View
+
+    @property
+    def has_published(self) -> bool:
+        """Whether a number of the paper stands beside ours."""
+        return any(view.has_published for view in self.tables) or any(row[3] for view in self.listings for row in view.rows)
 
     @property
     def seconds(self) -> float:
@@ -141,11 +161,19 @@ class Page:
         return {section.experiment.name: section.view for section in reversed(self.sections)}
 
 
+def value_of(results: Mapping[str, Any], key: str) -> Any:
+    """Return what stands under a column's key; None where there is nothing."""
+    found: Any = results
+    for name in key.split("/"):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
+
 def number(value: Any, digits: int) -> str:
     """Write a number; a text is left as it is, and nothing is a dash."""
     if isinstance(value, str):
         return value
-    return "–" if value is None else f"{value:,.{digits}f}".replace("-", "−")
+    return "–" if value is None else f"{round(value, digits) + 0.0:,.{digits}f}".replace("-", "−")  # no minus zero
 
 
 def _written(value: Summary | Published, column: Column) -> str:

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from langevin.noise import Purpose, batch_indices, integers, stream
 from langevin_paper.data import load
-from langevin_paper.plans import Plan
+from langevin_paper.training import Training
 
 __all__ = ["Inputs", "augmentations", "channel_moments", "crop_and_flip"]
 
@@ -42,7 +42,7 @@ def crop_and_flip(images: Tensor, choices: Tensor, padding: int) -> Tensor:
     """Cut from each image, padded by black pixels on every side, a window of its own size; then mirror some.
 
     Args:
-        images: (n, channel, row, column), before any scaling, for there black is 0.
+        images: (n, channel, row, column), before any scaling: black is 0.
         choices: (n, 3): row and column of the window in the padded image, and 1 to mirror.
         padding: how many pixels.
     """
@@ -70,38 +70,38 @@ class Epoch:
 
 
 class Inputs:
-    """A plan's data set on a device; it stays uint8, a batch of floats costs less than fetching one from memory would."""
+    """A training's data set on a device; it stays uint8, since a batch of floats costs less than fetching one from memory."""
 
-    def __init__(self, plan: Plan, seed: int, device: torch.device | str = "cpu") -> None:
+    def __init__(self, training: Training, seed: int, device: torch.device | str = "cpu") -> None:
         """Load the data and compute their scale."""
-        data = load(plan.data)
-        num_train, num_test = plan.rows or (len(data.x_train), len(data.x_test))
-        self.plan, self.seed, self.device = plan, seed, device
+        data = load(training.data)
+        num_train, num_test = training.rows or (len(data.x_train), len(data.x_test))
+        self.training, self.seed, self.device = training, seed, device
         self.sha256, self.source, self.attribution = data.sha256, data.source, data.attribution
         self.x_train, self.y_train = data.x_train[:num_train].to(device), data.y_train[:num_train].to(device)
         self.x_test, self.y_test = data.x_test[:num_test].to(device), data.y_test[:num_test].to(device)
         zero, white = torch.tensor(0.0, device=device), torch.tensor(255.0, device=device)
-        self.centre, self.spread = channel_moments(self.x_train) if plan.standardise else (zero, white)
+        self.centre, self.spread = channel_moments(self.x_train) if training.standardise else (zero, white)
 
     def epoch(self, steps: range) -> Epoch:
         """Draw what is random in the steps' batches."""
-        plan = self.plan
-        rows = batch_indices(self.seed, stream(Purpose.BATCH), steps, plan.batch_size, plan.num_train, device=self.device)
+        training = self.training
+        rows = batch_indices(self.seed, stream(Purpose.BATCH), steps, training.batch_size, training.num_train, device=self.device)
         choices: Tensor | None = None
-        if plan.padding is not None:
-            choices = augmentations(self.seed, steps, plan.batch_size, plan.padding, device=self.device)
+        if training.padding is not None:
+            choices = augmentations(self.seed, steps, training.batch_size, training.padding, device=self.device)
         return Epoch(steps.start, rows, choices)
 
     def batch(self, epoch: Epoch, step: int) -> tuple[Tensor, Tensor]:
         """Return inputs and labels of a step."""
         rows = epoch.rows[step - epoch.first]
         images = self.x_train[rows]
-        if epoch.choices is not None and self.plan.padding is not None:
-            images = crop_and_flip(images, epoch.choices[step - epoch.first], self.plan.padding)
+        if epoch.choices is not None and self.training.padding is not None:
+            images = crop_and_flip(images, epoch.choices[step - epoch.first], self.training.padding)
         return self.scale(images), self.y_train[rows]
 
     def scale(self, images: Tensor) -> Tensor:
         """Return uint8 rows as the network takes them."""
         scaled = (images - self.centre) / self.spread
         # Only the images: the weights stay as they are, for the fused update.
-        return scaled.contiguous(memory_format=torch.channels_last) if self.plan.channels_last else scaled
+        return scaled.contiguous(memory_format=torch.channels_last) if self.training.channels_last else scaled

@@ -6,9 +6,8 @@ import torch
 from torch import nn
 
 from langevin import optim
-from langevin.optim.base import LangevinOptimizer
 from langevin.targets.priors import Prior
-from langevin_paper.plans import BASELINES, Stage
+from langevin_paper.stages import BASELINES, Stage
 
 __all__ = ["add_prior", "effective_temperature", "make_optimizer"]
 
@@ -32,12 +31,13 @@ def make_optimizer(stage: Stage, model: nn.Module, num_data: int, seed: int, ste
     return optimizer
 
 
-def effective_temperature(optimizer: torch.optim.Optimizer) -> float | None:
-    """Return the temperature of a sampler's law for small steps; None for a baseline, or where no single one describes it."""
-    if not isinstance(optimizer, LangevinOptimizer):
+def effective_temperature(stage: Stage, model: nn.Module) -> float | None:
+    """Return the temperature of a stage's law for small steps; None for a baseline, or where no single one describes it."""
+    if stage.optimizer in BASELINES:
         return None
-    group, kind = optimizer.param_groups[0], type(optimizer)
-    kernel = kind.builder(1.0, temperature=group["temperature"], **{name: group[name] for name in kind.settings})
+    sampler = getattr(optim, stage.optimizer)
+    group = make_optimizer(stage, model, num_data=1, seed=0).param_groups[0]  # with the optimizer's defaults
+    kernel = sampler.builder(1.0, temperature=group["temperature"], **{name: group[name] for name in sampler.settings})
     return kernel.effective_temperature
 
 

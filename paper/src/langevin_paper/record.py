@@ -14,8 +14,6 @@ not a record at all, and says so; whoever writes is refused a damaged journal.
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 import os
 import warnings
@@ -28,7 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langevin.store.journal import Journal, write_atomic
-from langevin_paper.schema import FILE, LARGEST, Key, Record, digest, from_line, to_line, writable
+from langevin_paper.packing import pack, plain, unpack
+from langevin_paper.schema import Key, Record, digest, from_line, to_line, writable
 
 __all__ = ["Found", "Problem", "Record", "Records", "fingerprint", "read_records"]
 
@@ -124,18 +123,15 @@ class Records:
         file = None
         if arrays:
             first, last = records[0], records[-1]
-            packed = _packed(arrays)
+            packed = pack(arrays)
             file = f"{first.experiment}-{first.scale}-{first.method}-{first.seed}-{last.seed}-{digest(packed)}.npz"
             (self.folder / "arrays").mkdir(exist_ok=True)
             write_atomic(self.folder / "arrays" / file, packed)
 
-        def plain(results: Mapping[str, Any]) -> dict[str, Any]:
-            return {name: _plain(value) for name, value in results.items() if not isinstance(value, np.ndarray)}
-
         return [
             replace(
                 record,
-                results=plain(record.results),
+                results={name: plain(value) for name, value in record.results.items() if not isinstance(value, np.ndarray)},
                 arrays=file,
                 seeds=record.seeds or (record.seed,),
                 error=None if record.error is None else writable(record.error),
@@ -173,7 +169,7 @@ def read_records(folder: str | os.PathLike[str]) -> Found:
     """
     path = Path(folder) / "records.jsonl"
     if not path.exists():
-        raise FileNotFoundError(f"{folder} has no records.jsonl: `langevin run` makes one")
+        raise FileNotFoundError(f"{folder} has no records.jsonl: `langevin-paper run` makes one")
     *whole, rest = path.read_bytes().split(b"\n")
     lines, problems = _Lines(), [Problem(str(path), CUT_SHORT)] if rest else []
     for number, line in enumerate(whole, 1):
@@ -192,7 +188,7 @@ def read_records(folder: str | os.PathLike[str]) -> Found:
     for file in sorted({record.arrays for record in records if record.arrays}):
         stored = path.parent / "arrays" / file
         try:
-            content = _arrays(stored)
+            content = unpack(stored)
         except Exception as error:  # NumPy's and zip's readers let many kinds through
             problems.append(Problem(str(stored), _reason(error)))
             continue
@@ -201,18 +197,6 @@ def read_records(folder: str | os.PathLike[str]) -> Found:
                 start = f"{record.seed}/"
                 arrays[record.key] = {name[len(start) :]: value for name, value in content.items() if name.startswith(start)}
     return Found(records, arrays, problems)
-
-
-def _arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Read an array file, whose name says what its content should be."""
-    data, name = path.read_bytes(), FILE.fullmatch(path.name)
-    if name is None or name[1] != digest(data):
-        raise ValueError("its checksum is not the one in its name: it was changed after it was written")
-    with np.load(io.BytesIO(data), allow_pickle=False) as stored:
-        arrays = {name: stored[name] for name in stored.files}
-    if bad := [name for name, value in arrays.items() if value.dtype.kind not in "fiub"]:
-        raise ValueError(f"{bad[0]} needs numbers, got {arrays[bad[0]].dtype}")
-    return arrays
 
 
 def _refuse(constant: str) -> None:
@@ -227,26 +211,4 @@ def _reason(error: Exception) -> str:
 
 def fingerprint(settings: Mapping[str, Any]) -> str:
     """Return eight hexadecimal digits that change with the settings."""
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
-
-
-def _plain(value: Any) -> Any:
-    """Turn a result into JSON: numbers that are not finite, or as good as that, become null, which JSON has."""
-    if isinstance(value, (float, np.floating)):
-        return float(value) if abs(float(value)) <= LARGEST else None
-    if isinstance(value, str):
-        return writable(value)
-    if isinstance(value, (int, bool)) or value is None:
-        return value
-    if isinstance(value, Mapping):
-        return {str(name): _plain(entry) for name, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
-    raise TypeError(f"a result needs to be a number, text, list, mapping or NumPy array, got {type(value).__name__}")
-
-
-def _packed(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    buffer = io.BytesIO()
-    small = {name: value.astype(np.float32) if value.dtype == np.float64 else value for name, value in arrays.items()}
-    np.savez_compressed(buffer, **small)  # type: ignore[arg-type]
-    return buffer.getvalue()
+    return digest(json.dumps(settings, sort_keys=True).encode())[:8]

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from langevin.checks import needs
 from langevin_paper.experiments.gaussian import GAUSSIAN
+from langevin_paper.experiments.invariant.efficiency import EFFICIENCY
+from langevin_paper.experiments.invariant.integrator import INTEGRATOR
+from langevin_paper.experiments.invariant.law import LAW
+from langevin_paper.experiments.invariant.ravine import INVARIANT_RAVINE
 from langevin_paper.experiments.landsat import LANDSAT
 from langevin_paper.experiments.mixture import MIXTURE
 from langevin_paper.experiments.networks import CIFAR10, CIFAR100, MNIST
@@ -14,9 +18,13 @@ from langevin_paper.spec import Experiment
 __all__ = ["EXPERIMENTS", "find"]
 
 EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment for experiment in (GAUSSIAN, MIXTURE, RAVINE, RAVINE_SEARCH, LANDSAT, MNIST, CIFAR10, CIFAR100)
+    experiment.name: experiment
+    for experiment in (
+        *(GAUSSIAN, MIXTURE, RAVINE, RAVINE_SEARCH, LANDSAT, MNIST, CIFAR10, CIFAR100),
+        *(LAW, INTEGRATOR, EFFICIENCY, INVARIANT_RAVINE),
+    )
 }
-"""In the order of the paper; `langevin list` shows them."""
+"""In the order of the paper, then the study of the invariant forms; `langevin-paper list` shows them."""
 
 
 def find(name: str) -> Experiment:

@@ -18,8 +18,9 @@ from matplotlib.figure import Figure
 
 from langevin.store.journal import write_atomic
 from langevin_paper.compare import RULE, differs, summarise
-from langevin_paper.contents import Entry, ListingView, Page, Picture, Row, Section, TableView, Timing, number
+from langevin_paper.contents import Entry, ListingView, Page, Picture, Row, Section, TableView, Timing, number, value_of
 from langevin_paper.figures import FIGURES, View, overview, png
+from langevin_paper.findings import FINDINGS
 from langevin_paper.record import Found, Problem, Record, read_records
 from langevin_paper.registry import EXPERIMENTS
 from langevin_paper.schema import is_number
@@ -29,7 +30,7 @@ __all__ = ["make_page", "plain_tables", "write_report"]
 
 
 def write_report(records: str | os.PathLike[str], out: str | os.PathLike[str], scale: str | None = None) -> tuple[Path, Page]:
-    """Write ``index.html`` and the pictures.
+    """Write ``index.html``, the same in Markdown as ``report.md``, and the pictures.
 
     Args:
         records: a folder that `langevin run` made.
@@ -37,7 +38,7 @@ def write_report(records: str | os.PathLike[str], out: str | os.PathLike[str], s
         scale: show this scale only; by default the largest that each experiment has, and smaller ones that add rows.
 
     Returns:
-        The page's path, and what is on it.
+        The path of the first, and what is on it.
 
     Raises:
         FileNotFoundError: no records.
@@ -53,11 +54,14 @@ def write_report(records: str | os.PathLike[str], out: str | os.PathLike[str], s
     if cover is not None:
         write_atomic(folder / "overview.png", cover)
     page = replace(page, problems=(*page.problems, *problems))
-    text = (resources.files(__package__) / "report.html.j2").read_text()
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
-    environment.filters["setting"] = _setting
-    html = environment.from_string(text).render(sections=page.sections, problems=page.problems, rule=RULE)
-    write_atomic(folder / "index.html", html.encode())
+    for name, template in (("index.html", "report.html.j2"), ("report.md", "report.md.j2")):
+        environment = jinja2.Environment(
+            autoescape=name.endswith("html"), trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined,
+            keep_trailing_newline=True,
+        )  # fmt: skip
+        environment.filters["setting"] = _setting
+        text = environment.from_string((resources.files(__package__) / template).read_text())
+        write_atomic(folder / name, text.render(sections=page.sections, problems=page.problems, rule=RULE).encode())
     return folder / "index.html", page
 
 
@@ -95,15 +99,15 @@ def _fault(record: Record) -> str | None:
     if not record.is_done:
         return None
     columns = [column for table in experiment.tables for column in table.columns]
-    numbers = {"law_temperature", *(column.key for column in columns)}
+    numbers = {"law_temperature", *(key for column in columns for key in (column.key, column.aside) if key)}
     for name in numbers | {key for listing in experiment.listings for key in listing.keys}:
-        value = record.results.get(name)
+        value = value_of(record.results, name)
         if isinstance(value, str) and name not in numbers:
             continue
         if value is not None and not is_number(value):
             return f"its result {name} needs to be a number, got {str(value)[:50]!r}"
-    if bad := [c.key for c in columns if c.is_count and record.results.get(c.key) not in (None, 0, 1)]:
-        return f"its result {bad[0]} needs to be 0 or 1, got {record.results[bad[0]]}"
+    if bad := [c.key for c in columns if c.is_count and value_of(record.results, c.key) not in (None, 0, 1)]:
+        return f"its result {bad[0]} needs to be 0 or 1, got {value_of(record.results, bad[0])}"
     return None
 
 
@@ -168,7 +172,7 @@ def _section(view: View, scale: Scale, suffix: str, problems: list[Problem]) -> 
     return Section(
         experiment,
         scale,
-        tuple(_table(view, scale, table) for table in experiment.tables),
+        tuple(table for table in (_table(view, scale, table) for table in experiment.tables) if not table.is_empty),
         tuple(_listing(view, listing) for listing in experiment.listings),
         pictures,
         _timings(view),
@@ -176,6 +180,7 @@ def _section(view: View, scale: Scale, suffix: str, problems: list[Problem]) -> 
         tuple(dict.fromkeys(f"{record.method}: {note}" for record in view.records for note in record.notes)),
         tuple(sorted({_origin(record) for record in view.records})),
         tuple(sorted({record.amended for record in view.records if record.amended})),
+        tuple(FINDINGS[experiment.name](view)) if experiment.name in FINDINGS else (),
         view,
     )
 
@@ -197,14 +202,17 @@ def _table(view: View, scale: Scale, table: Table) -> TableView:
 
 
 def _column(column: Column, records: dict[str, list[Record]], is_paper: bool) -> dict[str, Entry]:
-    ours = {name: summarise([record.results.get(column.key) for record in own]) for name, own in records.items()}
+    ours, asides = (
+        {name: summarise([value_of(record.results, key) for record in own]) for name, own in records.items()}
+        for key in (column.key, column.aside)
+    )
     means = [summary.mean for summary in ours.values() if summary]
     best = None if not column.better or not means else (max if column.better == "high" else min)(means)
     entries = {}
     for name, summary in ours.items():
         published = column.published.get(name)
         mark = differs(summary, published, is_count=column.is_count) if is_paper and summary and published else None
-        entries[name] = Entry(summary, published, mark, summary is not None and summary.mean == best, column)
+        entries[name] = Entry(summary, published, mark, summary is not None and summary.mean == best, column, asides[name])
     return entries
 
 
@@ -238,7 +246,9 @@ def _seeds(seeds: Sequence[int]) -> str:
 
 
 def _temperature(record: Record) -> str:
-    value = record.results.get("law_temperature")
+    if "law_temperature" not in record.results:
+        return ""
+    value = record.results["law_temperature"]
     if value is None:  # ASGLD's law has no single temperature; what is no sampler has none at all
         return "colder, by direction" if record.settings["sampler"] == "asgld" else "–"
     return f"{value:.3g}"

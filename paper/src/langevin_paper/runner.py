@@ -6,16 +6,14 @@ cells that were done are on the disk, and a cell that keeps checkpoints goes on 
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import shutil
 import signal
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.connection import wait
 from typing import Any
 
 import torch
@@ -26,23 +24,23 @@ from langevin_paper.record import Record, Records, fingerprint
 from langevin_paper.spec import Experiment
 from langevin_paper.worker import Cell, Finished, serve
 
-__all__ = ["Monitor", "plan", "run_cells"]
+__all__ = ["Monitor", "missing_cells", "run_cells"]
 
 
 class Monitor:
-    """Is told what happens; this one says nothing."""
+    """Hears of every cell as it runs; this one shows nothing."""
 
     def started(self, cell: Cell) -> None:
-        """A cell is sent to a process."""
+        """Take note of a cell that was sent to a process."""
 
     def progressed(self, cell: Cell, share: float) -> None:
-        """A share of a cell, 0 to 1, is done."""
+        """Take note of the share of a cell, 0 to 1, that is done."""
 
     def finished(self, cell: Cell, outcome: Finished) -> None:
-        """A cell is recorded."""
+        """Take note of a cell that is recorded."""
 
 
-def plan(
+def missing_cells(
     experiments: Iterable[Experiment],
     scale: str,
     records: Records,
@@ -75,7 +73,7 @@ def run_cells(cells: Sequence[Cell], records: Records, *, jobs: int = 1, monitor
     """Run cells, `jobs` of them at a time, and record them; return the records in the order in which they came.
 
     Args:
-        cells: from `plan`.
+        cells: from `missing_cells`.
         records: where they go.
         jobs: processes; torch's threads are shared out among them.
         monitor: is told what happens.
@@ -85,74 +83,57 @@ def run_cells(cells: Sequence[Cell], records: Records, *, jobs: int = 1, monitor
     origin, made = provenance(), []
     waiting = list(reversed(cells))
     num_threads = max(1, torch.get_num_threads() // jobs)  # OMP_NUM_THREADS counts
-    workers: list[_Worker] = []
+    idle: list[_Worker] = []
+    busy: dict[_Worker, Cell] = {}
     try:
-        while waiting or any(worker.cell for worker in workers):
-            workers = [worker for worker in workers if worker.cell or worker.process.is_alive()]
-            idle = [worker for worker in workers if worker.cell is None]
-            while waiting and (idle or len(workers) < jobs):
-                if not idle:
-                    idle = [_Worker(num_threads)]
-                    workers += idle
-                cell = waiting.pop()
-                idle.pop().send(cell, records)
+        while waiting or busy:
+            idle = [worker for worker in idle if worker.process.is_alive()]
+            while waiting and len(busy) < jobs:
+                worker, cell = idle.pop() if idle else _Worker(num_threads), waiting.pop()
+                busy[worker] = cell
+                worker.connection.send((cell, records.work_folder(_folder_name(cell))))
                 monitor.started(cell)
-            busy = {worker.connection: worker for worker in workers if worker.cell}
-            for connection in wait(list(busy)):
-                cell, answer = busy[connection].receive()  # type: ignore[index]
+            ready = wait([worker.connection for worker in busy])
+            for worker in [worker for worker in busy if worker.connection in ready]:
+                answer = worker.receive()
                 if isinstance(answer, float):
-                    monitor.progressed(cell, answer)
+                    monitor.progressed(busy[worker], answer)
                 else:
+                    cell = busy.pop(worker)
+                    idle.append(worker)
                     made += _recorded(records, cell, answer, origin)
                     monitor.finished(cell, answer)
     finally:
-        for worker in workers:
+        for worker in busy:
+            worker.process.terminate()  # its checkpoints stand
+        for worker in (*idle, *busy):
             worker.end()
     return made
 
 
-@dataclass
 class _Worker:
-    """A process and what it is at."""
+    """A process that runs cells, and the connection to it."""
 
-    num_threads: int
-    cell: Cell | None = None
-    connection: Connection = field(init=False)
-    process: SpawnProcess = field(init=False)
-
-    def __post_init__(self) -> None:
+    def __init__(self, num_threads: int) -> None:
         context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads, the lock and the open journal
         self.connection, other = context.Pipe()
-        self.process = context.Process(target=serve, args=(other, os.getpid(), self.num_threads), daemon=False)
+        self.process = context.Process(target=serve, args=(other, os.getpid(), num_threads), daemon=False)
         with _later_interrupts():
             self.process.start()
         other.close()
 
-    def send(self, cell: Cell, records: Records) -> None:
-        self.cell = cell
-        self.connection.send((cell, records.work_folder(_folder_name(cell))))
-
-    def receive(self) -> tuple[Cell, float | Finished]:
+    def receive(self) -> float | Finished:
         """Return a share done or the answer; that of a process that died is an error."""
-        cell: Cell = self.cell  # type: ignore[assignment]
         try:
-            answer: float | Finished = self.connection.recv()
+            return self.connection.recv()
         except (EOFError, ConnectionError):
             self.process.join()
-            answer = Finished({}, f"the process died with exit code {self.process.exitcode}", (), 0.0, 0.0)
-        if not isinstance(answer, float):
-            self.cell = None
-        return cell, answer
+            return Finished({}, f"the process died with exit code {self.process.exitcode}", (), 0.0, 0.0)
 
     def end(self) -> None:
-        """Let an idle process finish; stop a busy one, whose checkpoints stand."""
-        if self.cell is None and self.process.is_alive():
-            try:
-                self.connection.send(None)
-            except OSError:
-                self.process.terminate()
-        else:
-            self.process.terminate()
+        """Let the process finish, unless it hangs."""
+        with contextlib.suppress(OSError):  # it has ended
+            self.connection.send(None)
         self.process.join(10)
         if self.process.is_alive():
             self.process.kill()
@@ -160,7 +141,7 @@ class _Worker:
         self.connection.close()
 
 
-@contextmanager
+@contextlib.contextmanager
 def _later_interrupts() -> Iterator[None]:
     """Hold Ctrl-C back: a process that is started now must not meet it before it can ignore it; it would print a traceback."""
     if not hasattr(signal, "pthread_sigmask"):

@@ -105,12 +105,13 @@ class Column:
     """One quantity, over seeds.
 
     Args:
-        key: its name in the results.
+        key: its name in the results; ``"a/b"`` is b of the mapping a.
         label: its heading.
         digits: after the point.
         published: by method name.
         better: "high" or "low" for the best row to be set in bold, "" for neither.
         is_count: whether each run gives 1 or 0; then it is shown as "3 of 5", and Fisher's exact test compares.
+        aside: name of a number that is shown in brackets after it, such as what chance alone would give; "" for none.
     """
 
     key: str
@@ -119,6 +120,7 @@ class Column:
     published: Mapping[str, Published] = field(default_factory=dict)
     better: str = ""
     is_count: bool = False
+    aside: str = ""
 
 
 @dataclass(frozen=True)

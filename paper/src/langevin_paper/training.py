@@ -1,240 +1,123 @@
-"""One training run of a plan: resumable after a kill at any moment, with the same bits as an uninterrupted one.
-
-Order of the data, augmentation, noise and initialisation are functions of (seed, step), so a checkpoint is the model, the
-optimizer's averages, the step and what was measured so far.
-"""
+"""What a training run is: data, network and stages, as frozen values that say everything the run depends on."""
 
 from __future__ import annotations
 
-import fcntl
-import io
-import math
-import os
-import pickle
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
-from tqdm.auto import tqdm
-
 from langevin.checks import check_integer, needs
-from langevin.noise import Purpose, integers, stream
-from langevin.store.journal import write_atomic
-from langevin_paper.images import Inputs
-from langevin_paper.measures import accuracy, predict, sparsity_ratio
-from langevin_paper.optimizers import add_prior, effective_temperature, make_optimizer
-from langevin_paper.plans import BASELINES, Plan
+from langevin.plain import to_plain
+from langevin.schedules import constant
+from langevin.targets import priors
+from langevin_paper.data import KNOWN
+from langevin_paper.stages import NETWORKS, Network, Stage, decay
 
-__all__ = ["CHECKPOINT_SECONDS", "DivergedError", "initial_network", "train"]
-
-CHECKPOINT_SECONDS = 60.0
-"""The longest time between two checkpoints within an epoch; there is one after every epoch."""
-
-_NAME = "checkpoint.pt"
+__all__ = ["Training", "make_training"]
 
 
-class DivergedError(ArithmeticError):
-    """The loss is not a finite number; the message names method, seed, epoch and step."""
-
-
-def initial_network(plan: Plan, seed: int) -> nn.Module:
-    """Build the plan's network with torch's own initialisation, as a function of the seed alone."""
-    with torch.random.fork_rng(devices=[]):  # torch's layers know the global generator only: borrow it
-        torch.default_generator.manual_seed(int(integers(seed, stream(Purpose.INIT), 0, 1, (2**31 - 1,))))
-        return plan.network.build()
-
-
-def train(
-    plan: Plan,
-    seed: int,
-    folder: str | os.PathLike[str],
-    progress: bool | Callable[[float], None] | None = None,
-    *,
-    device: torch.device | str = "cpu",
-) -> dict[str, Any]:
-    """Train a network as planned, or go on where an earlier call was killed.
+@dataclass(frozen=True)
+class Training:
+    """A training run of one method, but for its seed.
 
     Args:
-        plan: what to do.
-        seed: everything random is a function of it.
-        folder: for the checkpoint; it is made when absent, and belongs to this plan and seed alone.
-        progress: show a progress bar; None shows one on a terminal only. A function is told the share of epochs done instead.
-        device: where to train. Bits repeat on the same device with the same number of threads.
-
-    Returns:
-        Accuracies in percent and the sparsity ratio, averaged over the last epochs (`train_accuracy`, `test_accuracy`,
-        `sparsity_ratio`), the accuracy of the predictions averaged over these epochs (`ensemble_test_accuracy`), `epochs` with a
-        dict for every epoch, `effective_temperature` by stage, `seconds`, and what the run depends on.
-
-    Raises:
-        DivergedError: the loss is not finite; the last checkpoint stays.
-        ValueError: the folder holds a run of another plan, seed or data set.
-        RuntimeError: another process is training in this folder.
+        method: its name, for tables and messages.
+        data: the name of a data set, for `langevin_paper.data.load`.
+        network: what is trained.
+        stages: one after the other; each starts an optimizer of its own, with empty averages.
+        batch_size: n; it divides the number of training rows, so an epoch is a whole number of steps.
+        num_data: N of ``U = N * mean loss - log prior``; None takes the number of training rows.
+        rows: how many training and test rows to use, from the first on; None takes all.
+        standardise: subtract the training set's mean and divide by its deviation, by channel; otherwise divide by 255.
+        padding: crop at random from the image padded by so many black pixels, and flip it half of the time; None for neither.
+        channels_last: hand images over with their colours side by side, which is faster for wide networks on a CPU. For networks of
+            4 channels or fewer torch 2.13 then corrupts its memory in the backward pass (oneDNN): leave it False there.
+        averaged_epochs: accuracies are averages over the evaluations after each of this many last epochs.
+        threshold: report the share of connection weights with at least this magnitude.
     """
-    check_integer("train", "seed", seed, 0, 2**64)
-    path = Path(folder)
-    path.mkdir(parents=True, exist_ok=True)
-    with _alone(path):
-        run = _Run(plan, seed, path / _NAME, device)
-        if run.path.exists():
-            run.restore()
-        # tqdm takes disable=None as "only on a terminal".
-        disable = True if callable(progress) else None if progress is None else not progress
-        name = f"{plan.data} {plan.method} seed {seed}"
-        with tqdm(total=plan.epochs, initial=len(run.records), desc=name, unit="epoch", disable=disable) as bar:
-            while len(run.records) < plan.epochs:
-                record = run.train_epoch()
-                bar.set_postfix(loss=f"{record['loss']:.4f}", test=f"{record['test_accuracy']:.2f}", refresh=False)
-                bar.update()
-                if callable(progress):
-                    progress(len(run.records) / plan.epochs)
-        return run.result()
+
+    method: str
+    data: str
+    network: Network
+    stages: tuple[Stage, ...]
+    batch_size: int = 100
+    num_data: int | None = None
+    rows: tuple[int, int] | None = None
+    standardise: bool = False
+    padding: int | None = None
+    channels_last: bool = False
+    averaged_epochs: int = 5
+    threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        if self.data not in KNOWN:
+            raise needs("Training", "data", f"one of {', '.join(KNOWN)}", self.data)
+        if not self.stages:
+            raise needs("Training", "stages", "at least one stage", self.stages)
+        check_integer("Training", "batch_size", self.batch_size, 1)
+        check_integer("Training", "averaged_epochs", self.averaged_epochs, 1)
+        for rows, available in zip(self.rows or KNOWN[self.data].rows, KNOWN[self.data].rows, strict=True):
+            if check_integer("Training", "rows", rows, 1) > available:
+                raise needs("Training", "rows", f"at most {available} of {self.data}", rows)
+        if self.num_train % self.batch_size:
+            raise needs("Training", "batch_size", f"a divisor of the {self.num_train} training rows", self.batch_size)
+        if self.num_data is not None:
+            check_integer("Training", "num_data", self.num_data, 1)
+        if self.padding is not None:
+            check_integer("Training", "padding", self.padding, 0)
+
+    @property
+    def num_train(self) -> int:
+        """Training rows that are used."""
+        return (self.rows or KNOWN[self.data].rows)[0]
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in an epoch."""
+        return self.num_train // self.batch_size
+
+    @property
+    def epochs(self) -> int:
+        """Epochs in all stages."""
+        return sum(stage.epochs for stage in self.stages)
+
+    def stage_of(self, epoch: int) -> tuple[int, int]:
+        """Return the number of the stage that the run's epoch belongs to, and the run's first epoch of that stage."""
+        first = 0
+        for number, stage in enumerate(self.stages):
+            if epoch < first + stage.epochs:
+                return number, first
+            first += stage.epochs
+        raise needs("stage_of", "epoch", f"less than {self.epochs}", epoch)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return it as values that JSON can hold; two trainings are the same when these are equal."""
+        return _plain(self)
 
 
-class _Run:
-    """The state of a run: what a checkpoint holds."""
+def make_training(method: str, stages: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> Training:
+    """Build the training that plain settings describe, so that what is recorded is what is run.
 
-    def __init__(self, plan: Plan, seed: int, path: Path, device: torch.device | str) -> None:
-        self.plan, self.seed, self.path = plan, seed, path
-        self.inputs = Inputs(plan, seed, device)
-        self.num_data = plan.num_data or plan.num_train
-        self.model = initial_network(plan, seed).to(device)
-        self.step = 0
-        self.loss_sum = 0.0  # over the steps of this epoch
-        self.seconds = 0.0
-        self.records: list[dict[str, Any]] = []
-        self.votes: Tensor | None = None  # sum of the predictions for the test set in the last epochs
-        self.stage = 0
-        self.optimizer = make_optimizer(plan.stages[0], self.model, self.num_data, seed)
-        self.clock = self.saved = time.monotonic()
-
-    def train_epoch(self) -> dict[str, Any]:
-        """Finish the epoch that `step` is in, and measure."""
-        plan, epoch = self.plan, len(self.records)
-        number, first = plan.stage_of(epoch)
-        if number != self.stage:
-            self.stage = number
-            self.optimizer = make_optimizer(plan.stages[number], self.model, self.num_data, self.seed, self.step)
-        stage, end = plan.stages[number], (epoch + 1) * plan.steps_per_epoch
-        lr = stage.lr(epoch - first)
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
-        prior = stage.prior if stage.optimizer in BASELINES else None  # a sampler adds its prior itself
-        drawn = self.inputs.epoch(range(self.step, end))
-        self.model.train()
-        while self.step < end:
-            x, y = self.inputs.batch(drawn, self.step)
-            self.optimizer.zero_grad()
-            loss = functional.cross_entropy(self.model(x), y)
-            value = loss.item()
-            if not math.isfinite(value):
-                raise self.diverged("the loss is", value, self.step + 1)
-            loss.backward()
-            if prior is not None:
-                add_prior(self.model, prior, self.num_data)
-            self.optimizer.step()
-            self.loss_sum += value
-            self.step += 1
-            if self.step < end and time.monotonic() - self.saved >= CHECKPOINT_SECONDS:
-                self.save()
-        record = {"epoch": epoch + 1, "stage": number + 1, "lr": lr, "loss": self.loss_sum / plan.steps_per_epoch, **self.measure()}
-        self.records.append(record)
-        self.loss_sum = 0.0
-        self.save()
-        return record
-
-    def diverged(self, what: str, value: float, step: int) -> DivergedError:
-        """Say where it happened."""
-        plan, epoch = self.plan, len(self.records) + 1
-        return DivergedError(f"{plan.data} {plan.method} seed {self.seed}: {what} {value} at epoch {epoch}, step {step}")
-
-    def measure(self) -> dict[str, Any]:
-        """Evaluate; on the training set, without augmentation, in the last epochs only, for it takes a fifth of an epoch's time."""
-        plan, inputs = self.plan, self.inputs
-        votes = predict(self.model, inputs, inputs.x_test)
-        if not (finite := votes.isfinite()).all():  # the last update did it: no loss has seen it yet
-            raise self.diverged("a prediction is", votes[~finite][0].item(), self.step)
-        found: dict[str, Any] = {"test_accuracy": accuracy(votes, inputs.y_test)}
-        if plan.threshold is not None:
-            found["sparsity_ratio"] = sparsity_ratio(self.model, plan.threshold)
-        if len(self.records) >= plan.epochs - plan.averaged_epochs:
-            found["train_accuracy"] = accuracy(predict(self.model, inputs, inputs.x_train), inputs.y_train)
-            self.votes = votes if self.votes is None else self.votes + votes
-        return found
-
-    def result(self) -> dict[str, Any]:
-        """Average over the last epochs."""
-        plan, last = self.plan, self.records[-self.plan.averaged_epochs :]
-        names = ("train_accuracy", "test_accuracy", "sparsity_ratio")
-        votes = torch.zeros(0) if self.votes is None else self.votes  # never None once the last epoch is done
-        samplers = [make_optimizer(stage, self.model, self.num_data, self.seed) for stage in plan.stages]
-        return {
-            **{name: sum(record[name] for record in last) / len(last) for name in names if name in last[0]},
-            "ensemble_test_accuracy": accuracy(votes, self.inputs.y_test),
-            "epochs": self.records,
-            "effective_temperature": [effective_temperature(sampler) for sampler in samplers],
-            "seconds": self.seconds,
-            "steps": self.step,
-            "num_parameters": sum(parameter.numel() for parameter in self.model.parameters()),
-            "threads": torch.get_num_threads(),
-            "data": {"source": self.inputs.source, "sha256": self.inputs.sha256},
-            "plan": plan.to_plain(),
-            "seed": self.seed,
-        }
-
-    def save(self) -> None:
-        """Write a checkpoint in place of the last one."""
-        now = time.monotonic()
-        self.seconds, self.clock = self.seconds + now - self.clock, now
-        buffer = io.BytesIO()
-        torch.save(
-            {
-                **self._identity(),
-                "model": self.model.state_dict(),
-                "optimizer": self.optimizer.state_dict(),
-                "stage": self.stage,
-                "step": self.step,
-                "loss_sum": self.loss_sum,
-                "seconds": self.seconds,
-                "records": self.records,
-                "votes": self.votes,
-            },
-            buffer,
-        )
-        write_atomic(self.path, buffer.getvalue())
-        self.saved = time.monotonic()
-
-    def restore(self) -> None:
-        """Take over the checkpoint."""
-        try:
-            state = torch.load(self.path, map_location=self.inputs.device, weights_only=True)
-        except (EOFError, RuntimeError, pickle.UnpicklingError) as error:
-            raise ValueError(f"{self.path} needs to be a checkpoint of train(); remove it to start again: {error}") from error
-        for name, value in self._identity().items():
-            if state[name] != value:
-                raise needs("train", "folder", f"a run with the {name} of this one ({value})", state[name])
-        self.stage = state["stage"]
-        self.optimizer = make_optimizer(self.plan.stages[self.stage], self.model, self.num_data, self.seed)
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        for name in ("step", "loss_sum", "seconds", "records", "votes"):
-            setattr(self, name, state[name])
-
-    def _identity(self) -> dict[str, Any]:
-        return {"plan": self.plan.to_plain(), "seed": self.seed, "sha256": self.inputs.sha256}
+    Args:
+        method: its name.
+        stages: for each its optimizer, lr, prior, temperature, and the optimizer's own settings.
+        settings: `epochs`, one number for each stage; `decay` of the learning rate, as `decay` takes it, or None; `network` with
+            its `kind`; and what `Training` takes.
+    """
+    rest = {name: value for name, value in settings.items() if name not in ("epochs", "decay", "network")}
+    network = dict(settings["network"])
+    built = []
+    for stage, epochs in zip(stages, settings["epochs"], strict=True):
+        own = {name: value for name, value in stage.items() if name not in ("optimizer", "lr", "prior", "temperature")}
+        lr = decay(stage["lr"], epochs, **settings["decay"]) if settings["decay"] else constant(stage["lr"])
+        built.append(Stage(epochs, stage["optimizer"], lr, own, priors.from_plain(stage["prior"]), stage["temperature"]))
+    return Training(method, network=NETWORKS[network.pop("kind")](**network), stages=tuple(built), **rest)
 
 
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, which the system takes back when the process dies."""
-    with (folder / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise RuntimeError(f"train(folder=...): another process is training in {folder}") from error
-        yield
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return _plain(to_plain(value))
+    if isinstance(value, Mapping):
+        return {name: _plain(entry) for name, entry in value.items()}
+    return [_plain(entry) for entry in value] if isinstance(value, (tuple, list)) else value

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from langevin.checks import check_integer, needs
 from langevin.targets import priors
-from langevin_paper.plans import Plan, make_plan
 from langevin_paper.spec import Scale
 
-__all__ = ["DECAY", "METHODS", "NOTES", "PUBLISHED", "SCALES", "plan"]
+__all__ = ["DECAY", "METHODS", "NOTES", "PUBLISHED", "SCALES"]
 
 DECAY = {10: {"factor": 0.5, "every": 40, "of": 250}, 100: {"factor": 0.1, "every": 90, "of": 250}}
 """gamma and L of equation (3), for the paper's epochs, by the number of classes."""
@@ -114,20 +112,3 @@ NOTES = (
     "proportion. N stays 50,000, so that lr / N, tau and the prior keep the paper's numbers and their weight in a step.",
     "The paper scale needs a GPU (train(..., device='cuda')); on two cores it takes half an hour per epoch. We have not run it.",
 )
-
-
-def plan(method: str, scale: str = "paper", num_classes: int = 10) -> Plan:
-    """Return the plan of a row of table 4 at one of the `SCALES`.
-
-    Example:
-        >>> plan("MSGLD", "paper", 100).stages[0].lr(90)
-        0.010000000000000002
-    """
-    check_integer("cifar.plan", "num_classes", num_classes, 1)
-    if num_classes not in METHODS:
-        raise needs("cifar.plan", "num_classes", "10 or 100", num_classes)
-    if method not in METHODS[num_classes]:
-        raise needs("cifar.plan", "method", f"one of {', '.join(METHODS[num_classes])}", method)
-    if scale not in SCALES[num_classes]:
-        raise needs("cifar.plan", "scale", f"one of {', '.join(SCALES[num_classes])}", scale)
-    return make_plan(method, METHODS[num_classes][method], SCALES[num_classes][scale].settings)

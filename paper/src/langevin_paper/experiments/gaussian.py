@@ -116,8 +116,7 @@ GAUSSIAN = Experiment(
                 Column("temperature", "temperature measured", 3),
             ),
             note="The paper gives no numbers here. The step itself (ε = 0.1 at a curvature of 10) and the gradient noise make "
-            "every law "
-            "hotter than 1: compare rows, not the row with 1.",
+            "every law hotter than 1: compare rows, not the row with 1.",
         ),
     ),
     settings=(

@@ -52,11 +52,12 @@ def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Prog
             [(posterior.output_fn(position, inputs).argmax(-1) == labels).float().mean() for inputs, labels in pairs]
         )
 
-    kernel = method.kernel(step_size=schedule, temperature=given["temperature"]).for_run(num_steps - averaged)
+    starts = posterior.init(chains=len(seeds), seed=given["seed"], first_chain=seeds.start)
+    kernel = method.kernel(step_size=schedule, temperature=given["temperature"]).for_run(num_steps - averaged, starts)
     samples = run_chains(
         kernel,
         posterior,
-        posterior.init(chains=len(seeds), seed=given["seed"], first_chain=seeds.start),
+        starts,
         chains=seeds,
         seed=given["seed"],
         num_steps=num_steps,
@@ -96,8 +97,7 @@ LANDSAT = Experiment(
     title="Landsat",
     section="Section 5.1, table 2, figure 4",
     about="A 36-30-30-6 network classifies pixels of satellite images: 4435 to learn from, 2000 to test on. In the paper MSGLD "
-    "is ahead on "
-    "both. The published MSGLD samples temperature τ / (1 + a) = τ / 6; the invariant row samples τ itself.",
+    "is ahead on both. The published MSGLD samples temperature τ / (1 + a) = τ / 6; the invariant row samples τ itself.",
     methods=(
         Method("sgld", "SGLD", "sgld"),
         Method("psgld", "pSGLD, V of grad U", "psgld", {"beta": 0.9, "eps": 1e-5}),

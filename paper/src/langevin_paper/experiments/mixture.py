@@ -215,8 +215,7 @@ MIXTURE = Experiment(
             note=f"Total variation of a histogram of {SHARED['kept']:,} thinned draws, {SHARED['bins']} × {SHARED['bins']} cells "
             f"on [−{HALF_WIDTH:g}, {HALF_WIDTH:g}]²; "
             "“of exact draws” is what as many independent draws of the target score, which no method can beat but by luck. CPU "
-            "seconds "
-            "are those of sampling or fitting, all seeds together, without compiling. The paper gives a figure only. "
+            "seconds are those of sampling or fitting, all seeds together, without compiling. The paper gives a figure only. "
             "“Temperature measured” is ½ E[θ·∇U], which is 1 for the target.",
         ),
     ),

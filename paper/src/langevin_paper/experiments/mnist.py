@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from langevin.checks import needs
 from langevin.targets import priors
-from langevin_paper.plans import Plan, make_plan
 from langevin_paper.spec import Scale
 
-__all__ = ["EXTRA", "METHODS", "NOTES", "PRIOR", "PUBLISHED", "SCALES", "plan"]
+__all__ = ["EXTRA", "METHODS", "NOTES", "PRIOR", "PUBLISHED", "SCALES"]
 
 PRIOR = priors.spike_slab(slab_weight=1e-7, slab_std=0.02**0.5, spike_std=1e-5**0.5)
 _WIDE, _SPARSE = ({"prior": priors.to_plain(prior)} for prior in (priors.gaussian(std=1.0), PRIOR))
@@ -93,17 +91,3 @@ NOTES = (
     "the other reading, the accuracy of the averaged predictions.",
     "Scale 'quick' uses 2,000 rows and keeps N = 60,000, so that every setting has its meaning.",
 )
-
-
-def plan(method: str, scale: str = "paper") -> Plan:
-    """Return the plan of a row of table 3, or of `EXTRA`, at one of the `SCALES`.
-
-    Example:
-        >>> plan("MSGLD", "paper").epochs
-        250
-    """
-    if method not in METHODS:
-        raise needs("mnist.plan", "method", f"one of {', '.join(METHODS)}", method)
-    if scale not in SCALES:
-        raise needs("mnist.plan", "scale", f"one of {', '.join(SCALES)}", scale)
-    return make_plan(method, METHODS[method], SCALES[scale].settings)

@@ -1,4 +1,4 @@
-"""Tables 3 and 4 as experiments of the runner: the plans of `mnist` and `cifar`, trained by `training.train`."""
+"""Tables 3 and 4 as experiments of the runner: the rows of `mnist` and `cifar`, run by `train`."""
 
 from __future__ import annotations
 
@@ -9,21 +9,26 @@ from typing import Any
 import numpy as np
 
 from langevin_paper.experiments import cifar, mnist
-from langevin_paper.plans import make_plan
 from langevin_paper.spec import Column, Experiment, Method, Progress, Published, Results, Scale, Setting, Table
-from langevin_paper.training import train
+from langevin_paper.train import train
+from langevin_paper.training import Training, make_training
 
-__all__ = ["CIFAR10", "CIFAR100", "MNIST"]
+__all__ = ["CIFAR10", "CIFAR100", "MNIST", "training_of"]
 
 
 def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Progress) -> Results:
-    """Run a cell: train its plan, or go on from the checkpoint in the cell's folder.
+    """Run a cell: train, or go on from the checkpoint in the cell's folder.
 
     Returns:
         Accuracies, the sparsity ratio where there is one, and both after every epoch.
     """
-    plan = make_plan(method.label, list(method.settings.values()), scale.settings)
-    return {seed: _results(train(plan, seed, folder / str(seed), progress)) for seed in seeds}
+    training = training_of(method, scale)
+    return {seed: _results(train(training, seed, folder / str(seed), progress)) for seed in seeds}
+
+
+def training_of(method: Method, scale: Scale) -> Training:
+    """Return the training of a row at a scale."""
+    return make_training(method.label, list(method.settings.values()), scale.settings)
 
 
 def _results(trained: dict[str, Any]) -> dict[str, Any]:

@@ -78,11 +78,12 @@ def stacked_data(seeds: range, given: Mapping[str, Any] = SHARED) -> tuple[Tenso
 def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Progress) -> Results:
     """Run a cell: seed s is data set s with chain s."""
     given, warmup, thin = scale.settings, scale.settings["warmup"], scale.settings["path_thin"]
-    kernel = method.kernel(temperature=given["temperature"]).for_run(warmup)
+    starts = normal_starts(seeds, 2, seed=given["seed"], std=given["start_std"])
+    kernel = method.kernel(temperature=given["temperature"]).for_run(warmup, starts)
     samples = run_chains(
         kernel,
         Side(target_of(given)),
-        normal_starts(seeds, 2, seed=given["seed"], std=given["start_std"]),
+        starts,
         chains=seeds,
         seed=given["seed"],
         num_steps=given["num_steps"],
@@ -173,13 +174,7 @@ RAVINE = Experiment(
             "How far the estimate is from (20, 10), over five data sets",
             (
                 Column("distance", "distance to the truth", 2, {name: _published(distances(name)) for name in PUBLISHED}, "low"),
-                Column(
-                    "near",
-                    f"runs within {NEAR} of it",
-                    0,
-                    {name: near_share(name) for name in PUBLISHED},
-                    is_count=True,
-                ),
+                Column("near", f"runs within {NEAR} of it", 0, {name: near_share(name) for name in PUBLISHED}, is_count=True),
             ),
             note="The published distances are made from the paper's table 1; its data sets are not known, so runs are compared "
             "as samples. "

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from langevin.diagnostics.panels import INK
 from langevin_paper.figures.base import Drawn, View, panel_grid, png, put_legend, put_title
 from langevin_paper.figures.densities import draw_energy, draw_errors, gaussian_figure, mixture_figure
+from langevin_paper.figures.invariant import efficiency_figure, factor_figure, integrator_figure, step_figure
 from langevin_paper.figures.networks import cifar_figure, draw_accuracy, landsat_figure, mnist_figure
 from langevin_paper.figures.ravines import draw_path, ravine_figure, ravine_grid, regression_figure, search_figure
 from langevin_paper.spec import Method
@@ -63,6 +64,21 @@ FIGURES: dict[str, Sequence[Drawn]] = {
     ),
     "cifar10": (Drawn("cifar10", "Test error after every epoch: mean over seeds, with their range as a band.", cifar_figure),),
     "cifar100": (Drawn("cifar100", "Test error after every epoch: mean over seeds, with their range as a band.", cifar_figure),),
+    "invariant-law": (
+        Drawn("law_factor", "Error of the variance against the bias factor, at one step size for each problem.", factor_figure),
+        Drawn("law_step", "Error of the variance against the step size, at bias factor 10.", step_figure),
+    ),
+    "invariant-integrator": (
+        Drawn("integrator", "Error of E x² against the step size; the grey band is two standard errors.", integrator_figure),
+    ),
+    "invariant-efficiency": (
+        Drawn(
+            "efficiency",
+            "Independent draws per 1000 gradients on fresh seeds. Dot: median; line: least to most; blue: invariant forms; "
+            "hollow: off by more than the bound, or unstable, on fresh seeds.",
+            efficiency_figure,
+        ),
+    ),
 }
 
 

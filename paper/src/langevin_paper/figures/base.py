@@ -42,6 +42,14 @@ class View:
         """Return the methods that have this array."""
         return [method for method in self.experiment.methods if self.of(method, name)]
 
+    def results(self, method: Method) -> list[Mapping[str, Any]]:
+        """Return what was found for every seed that is done."""
+        return [record.results for record in self.records if record.method == method.name and record.is_done]
+
+    def by_label(self) -> dict[str, list[Mapping[str, Any]]]:
+        """Return the same for every method that is done, by its label."""
+        return {method.label: found for method in self.experiment.methods if (found := self.results(method))}
+
     def settings(self, method: Method) -> Mapping[str, Any]:
         """Return the scale's settings as the method was run with them."""
         settings = next(record.settings for record in self.records if record.method == method.name and record.is_done)

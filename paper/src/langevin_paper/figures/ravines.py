@@ -84,8 +84,7 @@ def ravine_figure(view: View) -> Figure | None:
 
 def search_figure(view: View) -> Figure | None:
     """Draw how often each method of the search found the truth: on fresh data sets a bar, in the search a ring."""
-    done = [record for record in view.records if record.is_done]
-    found = {method.name: [record.results for record in done if record.method == method.name] for method in view.experiment.methods}
+    found = {method.name: view.results(method) for method in view.experiment.methods}
     methods = [method for method in reversed(view.experiment.methods) if found[method.name]]
     if not methods:
         return None

@@ -24,7 +24,7 @@ class Reference(NamedTuple):
 
 
 def metropolis(
-    gradient_fn: GradientFn, start: Tensor, *, seed: int, num_chains: int = 250, num_steps: int = 340, burn: int = 40
+    gradient_fn: GradientFn, start: Tensor, *, seed: int, num_chains: int, num_steps: int, burn: int, step: float
 ) -> Reference:
     """Run MALA (Roberts and Tweedie 1996) in the metric of the Laplace approximation, from draws of that.
 
@@ -35,15 +35,16 @@ def metropolis(
         num_chains: independent chains.
         num_steps: steps of each.
         burn: first steps thrown away; in this metric a chain forgets its start within a few.
+        step: the step size in one dimension; it falls with dim^(1/3).
     """
     mode, hessian = _mode(gradient_fn, start.double())
     root = torch.linalg.cholesky(torch.linalg.inv(hessian)).float()
     dim, at = len(start), streams(Purpose.INIT, range(num_chains))
     position = mode.float() + normal(seed, at, 0, dim) @ root.T
-    eps, kept, accepted = 0.8 / dim ** (1 / 3), [], 0.0
+    eps, kept, accepted = step / dim ** (1 / 3), [], 0.0
     energy, gradient = gradient_fn(position, 0)
-    for step in range(1, num_steps + 1):
-        noise, uniform = normal(seed, at, 2 * step, dim), torch.special.ndtr(normal(seed, at, 2 * step + 1, 1))[:, 0]
+    for k in range(1, num_steps + 1):
+        noise, uniform = normal(seed, at, 2 * k, dim), torch.special.ndtr(normal(seed, at, 2 * k + 1, 1))[:, 0]
         forward = gradient @ root  # the gradient in whitened coordinates, theta = mode + root z
         moved = position + (-eps * forward + (2 * eps) ** 0.5 * noise) @ root.T
         there = gradient_fn(moved, 0)
@@ -52,7 +53,7 @@ def metropolis(
         position = torch.where(take[:, None], moved, position)
         energy, gradient = torch.where(take, there.energy, energy), torch.where(take[:, None], there.gradient, gradient)
         accepted += float(take.float().mean()) / num_steps
-        if step > burn:
+        if k > burn:
             kept.append(position)
     draws = torch.stack(kept, 1).double()  # (chain, draw, dim)
     mean, covariance = draws.mean((0, 1)), torch.cov(draws.flatten(0, 1).T)
