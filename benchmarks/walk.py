@@ -22,7 +22,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
 ROWS = {  # 0.1.0 counted by hand; 0.1.0 counted by this script; what is wanted
     "lv.sample, one step": (14, 11, 8),
     "lv.sample, whole call": (22, 24, ""),
@@ -136,7 +135,7 @@ def peer(name):
 def main():
     found = dict(ours())
     for name, folder in (("posteriors", ".venv-peers"), ("blackjax", ".venv-jax")):
-        if (python := ROOT / folder / "bin" / "python").exists():
+        if (python := Path(__file__).parents[1] / folder / "bin" / "python").exists():
             done = subprocess.run([python, __file__, name], capture_output=True, text=True, check=True)
             found[f"{name}, one SGLD step"] = json.loads(done.stdout)
     print(f"{'numbers of files':42s}{'now':>6s}{'0.1.0 by hand':>16s}{'0.1.0 measured':>16s}{'aim':>6s}")
