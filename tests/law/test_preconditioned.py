@@ -19,7 +19,7 @@ NUM, LAM, EPS, STEPS = 60_000, 1.0, 0.01, 900
 
 
 def variance(kernel):
-    """Return the variance over elements, each of which is a chain of its own."""
+    """Return the variance over elements, each of which is a chain."""
     position = lv.noise.normal(2, lv.noise.stream(lv.noise.Purpose.INIT), 0, NUM)
     state = kernel.init(position)
     for step in range(STEPS):

@@ -27,7 +27,7 @@ class Invariant(Kernel):
     ``dθ = -(grad U + a G m) dt + sqrt(2 τ) dW``, ``dm = γ (grad U - m) dt + γ sqrt(2 τ / (a G)) dB``,
 
     the complete recipe of Ma, Chen and Fox (2015) for ``H = U + a m^T G m / (2 γ)``. The step is a BAOAB splitting with two
-    velocities, one that lasts (v, which is m in units of its own standard deviation) and one made anew at every step (the noise
+    velocities, one that lasts (v, which is m in units of its standard deviation) and one made anew at every step (the noise
     η of SGLD), for one gradient g at θ:
 
         ``w   = v - h G^(1/2) g``                                          ``h^2 = 2 a ε (1 - β) / (1 + β)``
