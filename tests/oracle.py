@@ -1,12 +1,14 @@
 """The paper's algorithms as plain loops over Python floats: slow, obvious, sharing no code with the library.
 
 Each function takes a start theta (a list), a function of theta that returns the gradient (a list), the noise of every step
-(a list of lists) and the settings, and returns the path.
+(a list of lists) and the settings by the paper's letters, and returns the path. Those with a matrix use numpy.
 """
 
 from __future__ import annotations
 
 from math import sqrt
+
+import numpy as np
 
 
 def sgld(theta, gradient, noises, *, eps, tau):
@@ -32,47 +34,64 @@ def msgld(theta, gradient, noises, *, eps, tau, a, beta):
 
 def msgld_invariant(theta, gradient, noises, *, eps, tau, a, beta):
     """docs/theory.md: BAOAB with a velocity v that lasts and one, u, made anew at every step. A noise is a pair (eta, xi)."""
-    return _invariant(theta, gradient, noises, eps, tau, a, beta, lambda g, step: [1.0] * len(g))
+    return invariant(theta, gradient, noises, eps, tau, a, beta, lambda g, step: lambda vector: vector)
 
 
 def asgld_invariant(theta, gradient, noises, *, eps, tau, a, beta_1, beta_2, lam, adapt_steps):
     v = [0.0] * len(theta)
 
-    def scale(g, step):
+    def root(g, step):
         for i in range(len(g)):
             if step == 0:
                 v[i] = g[i] ** 2
             elif step < adapt_steps:
                 v[i] = beta_2 * v[i] + (1 - beta_2) * g[i] ** 2
-        return [1 / sqrt(v[i] + lam) for i in range(len(g))]
+        return lambda vector: [x * (v[i] + lam) ** -0.25 for i, x in enumerate(vector)]
 
-    return _invariant(theta, gradient, noises, eps, tau, a, beta_1, scale)
+    return invariant(theta, gradient, noises, eps, tau, a, beta_1, root)
 
 
 def adamax_invariant(theta, gradient, noises, *, eps, tau, a, beta_1, beta_2, lam, adapt_steps):
     u = [0.0] * len(theta)
 
-    def scale(g, step):
+    def root(g, step):
         if step < adapt_steps:
             u[:] = [max(beta_2 * u[i], abs(g[i])) for i in range(len(g))]
-        return [1 / (u[i] + lam) for i in range(len(g))]
+        return lambda vector: [x / sqrt(u[i] + lam) for i, x in enumerate(vector)]
 
-    return _invariant(theta, gradient, noises, eps, tau, a, beta_1, scale)
+    return invariant(theta, gradient, noises, eps, tau, a, beta_1, root)
 
 
-def _invariant(theta, gradient, noises, eps, tau, a, beta, scale):
-    d, path = len(theta), []
+def asgld_full_invariant(theta, gradient, noises, *, eps, tau, a, beta_1, beta_2, lam, adapt_steps):
+    v = np.zeros((len(theta), len(theta)))
+
+    def root(g, step):
+        if step < adapt_steps:
+            share = 1 - beta_2 if step else 1.0
+            v[:] = (1 - share) * v + share * np.outer(g, g)
+        power = _power(v + lam * np.eye(len(g)), -0.25)
+        return lambda vector: (power @ vector).tolist()
+
+    return invariant(theta, gradient, noises, eps, tau, a, beta_1, root)
+
+
+def invariant(theta, gradient, noises, eps, tau, a, beta, root):
+    """Take the steps; `root` is told the gradient and the step, and returns what applies G^(1/2) to a vector."""
+    d, path, h = len(theta), [], sqrt(2 * a * eps * (1 - beta) / (1 + beta))
     v, u = [0.0] * d, [0.0] * d
     for step, (eta, xi) in enumerate(noises):
         g = gradient(theta)
-        h = [sqrt(2 * a * c * eps * (1 - beta) / (1 + beta)) for c in scale(g, step)]
+        scaled = root(g, step)
+        kick = scaled(g)
         for i in range(d):
-            v[i] -= h[i] * g[i]  # B
+            v[i] -= h * kick[i]  # B
             u[i] -= sqrt(2 * eps) * g[i]
-        half = [theta[i] + 0.5 * (h[i] * v[i] + sqrt(2 * eps) * u[i]) for i in range(d)]  # A
+        pull = scaled(v)
+        half = [theta[i] + 0.5 * (h * pull[i] + sqrt(2 * eps) * u[i]) for i in range(d)]  # A
         v = [beta * v[i] + sqrt(tau * (1 - beta**2)) * xi[i] for i in range(d)]  # O
         u = [sqrt(tau) * eta[i] for i in range(d)]
-        theta = [half[i] + 0.5 * (h[i] * v[i] + sqrt(2 * eps) * u[i]) for i in range(d)]  # A
+        pull = scaled(v)
+        theta = [half[i] + 0.5 * (h * pull[i] + sqrt(2 * eps) * u[i]) for i in range(d)]  # A
         path.append(theta)
     return path
 
@@ -89,16 +108,16 @@ def adamax(theta, gradient, noises, *, eps, tau, a, beta_1, beta_2, lam):
     return path
 
 
-def adadelta(theta, gradient, noises, *, eps, tau, a, rho, lam):
+def adadelta(theta, gradient, noises, *, eps, tau, a, beta, lam):
     """Zeiler (2012), Algorithm 1, whose increment becomes the bias of the next step."""
     d, path = len(theta), []
     bias, v, increment = [0.0] * d, [0.0] * d, [0.0] * d
     for eta in noises:
         g = gradient(theta)
         theta = [theta[i] - eps * (g[i] + a * bias[i]) + sqrt(2 * eps * tau) * eta[i] for i in range(d)]
-        v = [rho * v[i] + (1 - rho) * g[i] ** 2 for i in range(d)]
+        v = [beta * v[i] + (1 - beta) * g[i] ** 2 for i in range(d)]
         bias = [sqrt(increment[i] + lam) / sqrt(v[i] + lam) * g[i] for i in range(d)]
-        increment = [rho * increment[i] + (1 - rho) * bias[i] ** 2 for i in range(d)]
+        increment = [beta * increment[i] + (1 - beta) * bias[i] ** 2 for i in range(d)]
         path.append(theta)
     return path
 
@@ -112,6 +131,25 @@ def asgld(theta, gradient, noises, *, eps, tau, a, beta_1, beta_2, lam):
         theta = [theta[i] - eps * (g[i] + a * m[i] / sqrt(v[i] + lam)) + sqrt(2 * eps * tau) * eta[i] for i in range(d)]
         m = [beta_1 * m[i] + (1 - beta_1) * g[i] for i in range(d)]
         v = [beta_2 * v[i] + (1 - beta_2) * g[i] ** 2 for i in range(d)]
+        path.append(theta)
+    return path
+
+
+def _power(matrix, power):
+    """Return a power of a symmetric positive matrix, whose singular values are its eigenvalues."""
+    vectors, values, _ = np.linalg.svd(matrix)
+    return vectors * values**power @ vectors.T
+
+
+def asgld_full(theta, gradient, noises, *, eps, tau, a, beta_1, beta_2, lam):
+    """Equation (2) with the matrix V, and lambda added to it."""
+    d, path = len(theta), []
+    m, v = np.zeros(d), np.zeros((d, d))
+    for eta in noises:
+        g = np.array(gradient(theta))
+        bias = _power(v + lam * np.eye(d), -0.5) @ m
+        theta = [theta[i] - eps * (g[i] + a * bias[i]) + sqrt(2 * eps * tau) * eta[i] for i in range(d)]
+        m, v = beta_1 * m + (1 - beta_1) * g, beta_2 * v + (1 - beta_2) * np.outer(g, g)
         path.append(theta)
     return path
 

@@ -27,10 +27,15 @@ def test_the_package_exports_what_the_design_names():
     for name in ("sample", "sgld", "psgld", "sghmc", "sgrld", "msgld", "asgld", "SAMPLERS", "SampleBank", "Samples"):
         assert hasattr(lv, name)
     assert set(lv.SAMPLERS) <= set(lv.__all__)
-    assert sorted(lv.__all__) == sorted(set(lv.__all__))
+    for module in (lv, lv.optim, lv.drifts, lv.samplers):
+        assert sorted(module.__all__) == sorted(set(module.__all__))
 
 
-def test_the_source_has_no_generator_of_its_own():
+def test_a_family_names_its_samplers_as_they_are_called():
+    assert {name: builder.__name__ for name, builder in lv.SAMPLERS.items()} == {name: name for name in lv.SAMPLERS}
+
+
+def test_the_source_has_no_generator():
     """Rule 5: whatever is random has an address. The names below would draw from, or seed, hidden state."""
     hidden = ("torch.rand", "torch.manual_seed", "torch.Generator", "np.random", ".normal_(", ".uniform_(", "import random")
     for name in MODULES:

@@ -1,4 +1,4 @@
-"""The README's examples run, and its table names every sampler."""
+"""The README's examples run, and its table names samplers that exist."""
 
 from __future__ import annotations
 
@@ -47,8 +47,15 @@ def test_there_are_three_examples_and_two_commands():
     assert "make test" in TEXT
 
 
-def test_the_table_names_every_sampler_and_optimizer():
-    for name in lv.SAMPLERS:
-        assert f"| `{name}` |" in TEXT
-    for name in lv.optim.__all__:
-        assert name in ("LangevinOptimizer", "SharedNoiseWarning") or f"| `{name}` |" in TEXT
+def rows_of_the_sampler_table():
+    section = TEXT.partition("## Samplers")[2].partition("\n## ")[0]
+    return [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| `")]
+
+
+def test_the_sampler_table_names_what_exists():
+    """It need not name everything; `SAMPLERS` does."""
+    samplers, optimizers = (re.findall(r"`(\w+)", "".join(cells)) for cells in zip(*rows_of_the_sampler_table(), strict=True))
+    assert len(set(samplers)) > 5
+    assert len(set(optimizers)) > 3
+    assert [name for name in samplers if name not in lv.samplers.__all__] == []
+    assert [name for name in optimizers if name not in lv.optim.__all__] == []

@@ -597,7 +597,7 @@ def test_the_text_of_samples_is_a_few_lines_and_reads_no_draw(tmp_path, monkeypa
     target, settings = lv.targets.gaussian([[1.0]]), {"num_steps": 20, "warmup": 5, "compile": False}
     text = repr(dataclasses.replace(lv.sample(lv.sgld(0.1), target, torch.zeros(4, 1), **settings), seconds=1.2345))
     assert text.splitlines() == [
-        "Samples of sgld: d theta = -(grad U) dt + sqrt(2 * 1) dW",
+        "Samples of sgld: dθ = -(grad U) dt + sqrt(2 * 1) dW",
         "  4 chains x 15 draws x (1,), all healthy",
         "  1.23 seconds, in memory",
     ]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from exact import hamiltonian_covariance, langevin_covariance, momentum_covariance
+from sampler_table import TABLE, build
 
 import langevin as lv
 from langevin.gradients import full, minibatch, noisy
@@ -146,27 +147,19 @@ def test_the_worst_chain_counts():
 
 
 IDENTITY = torch.eye(2, dtype=torch.float64)
-AUTO = {
-    "sgld": lv.sgld,
-    "psgld": functools.partial(lv.psgld, beta=0.999),  # with .99 V follows the gradient: `preconditioners.RMS` says how far off
-    "sghmc": lv.sghmc,
-    "sgrld": functools.partial(lv.sgrld, metric=lambda theta: IDENTITY, correction=False),
-    "msgld": lv.msgld,
-    "msgld invariant": functools.partial(lv.msgld, invariant=True),
-    "asgld": lv.asgld,
-    "asgld invariant": functools.partial(lv.asgld, invariant=True),
-    "adamax_sgld": lv.adamax_sgld,
-    "adamax_sgld invariant": functools.partial(lv.adamax_sgld, invariant=True),
+AUTO = {  # by the names of the sampler table, without the comma
+    name.replace(",", ""): functools.partial(lv.SAMPLERS[name.partition(",")[0]], **entry.auto)
+    for name, entry in TABLE.items()
+    if isinstance(entry.auto, dict)
 }
-REFUSED = {"asgld_full": "elementwise", "adadelta_sgld": "linear but for averages of squares"}
+REFUSED = {name: entry.auto for name, entry in TABLE.items() if isinstance(entry.auto, str)}
 
 
-def test_every_recipe_takes_auto_or_says_that_it_does_not():
-    assert {name.split()[0] for name in AUTO} | set(REFUSED) == set(lv.SAMPLERS)
+def test_every_sampler_takes_auto_or_says_that_it_does_not():
+    assert {name.split()[0] for name in AUTO} | {name.partition(",")[0] for name in REFUSED} == set(lv.SAMPLERS)
     for name, reason in REFUSED.items():
-        for settings in ({}, {"invariant": True}) if name == "asgld_full" else ({},):
-            with pytest.raises(TypeError, match=f"{reason}.*; give step_size as a number, got '{name}'"):
-                find(lv.SAMPLERS[name]("auto", **settings), lv.targets.gaussian(IDENTITY))
+        with pytest.raises(TypeError, match=f"{reason}.*; give step_size as a number, got '{name.partition(',')[0]}'"):
+            find(build(name, "auto"), lv.targets.gaussian(IDENTITY))
 
 
 @pytest.mark.parametrize("variances", [(1.0, 1.0), (1.0, 0.01)], ids=["round", "badly scaled"])
@@ -185,9 +178,9 @@ def test_auto_keeps_its_promise(name, variances, capsys):
     assert "step_size" in capsys.readouterr().out
     squares = (samples.draws**2 / variances).mean(1)
     expected, looked_at = torch.ones(2, dtype=torch.float64), [0, 1]
-    if name == "msgld":
-        expected /= 2
-    elif name in ("asgld", "adamax_sgld"):
+    if kernel.effective_temperature is not None:
+        expected *= kernel.effective_temperature
+    else:
         expected, looked_at = 1 / (1 + _mean_scale(kernel.drift, samples.draws / variances)), [1]
     error, chance = squares.mean(0) / expected - 1, squares.std(0) / expected / 200**0.5
     assert (error.abs() < 0.05 + 4 * chance)[looked_at].all(), (error, chance)

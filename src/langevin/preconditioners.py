@@ -1,7 +1,7 @@
 """Preconditioners ``G``: identity, rms (the diagonal of pSGLD) and fisher (the matrix of SGRLD).
 
-A preconditioned Langevin step is ``theta' = theta - eps (G force - tau Gamma) + sqrt(2 eps tau) G^(1/2) eta`` with
-``Gamma_i = sum_j d G_ij / d theta_j``. Any of these goes with any drift.
+A preconditioned Langevin step is ``θ' = θ - ε (G force - τ Γ) + sqrt(2 ε τ) G^(1/2) η`` with
+``Γ_i = sum_j d G_ij / d θ_j``. Any of these goes with any drift.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Preconditioner(Protocol):
         ...
 
     def divergence(self, metric: Any, memory: Memory, position: Tensor, gradient: Tensor) -> Tensor | None:
-        """Return Gamma, or None where it is zero or left out."""
+        """Return Γ, or None where it is zero or left out."""
         ...
 
     def describe(self) -> tuple[str, str]:
@@ -95,20 +95,20 @@ class Identity(Preconditioner):
 
 @dataclass(frozen=True)
 class RMS(Preconditioner):
-    """The diagonal of pSGLD (section 2): ``G = 1 / (lambda + sqrt(V))``, ``V' = beta V + (1 - beta) (g / num_data)**2``.
+    """The diagonal of pSGLD (section 2): ``G = 1 / (λ + sqrt(V))``, ``V' = β V + (1 - β) (g / num_data)**2``.
 
     V holds the current gradient when it is used, as in Li et al. (2016) and unlike the averages of a drift. It starts at
     the first squared gradient: started at zero it makes the first step huge.
 
-    Its law: for small steps V follows the gradient, and without Gamma the density is off by the factor 1/G: on N(0, 1) with eps 1
-    the variance is 1.44 (the project's law tests). Gamma, taken through the newest gradient, repairs that fully for
-    beta = 0 and in part otherwise; a V that stands still needs none.
+    Its law: for small steps V follows the gradient, and without Γ the density is off by the factor 1/G: on N(0, 1) with λ = 1
+    the variance is 1.44 (the project's law tests). Γ, taken through the newest gradient, repairs that fully for
+    β = 0 and in part otherwise; a V that stands still needs none.
 
     Args:
-        beta: smoothing factor of V, in [0, 1).
-        eps: lambda, outside the root.
+        beta: β, the smoothing factor of V, in [0, 1).
+        eps: λ, outside the root.
         num_data: N when V is to average gradients of the mean loss, as pSGLD codes do; 1 for gradients of U itself.
-        curvature: function of one position (dim,) that returns the diagonal of the Hessian of U; when given, Gamma is added.
+        curvature: function of one position (dim,) that returns the diagonal of the Hessian of U; when given, Γ is added.
     """
 
     beta: float = 0.99
@@ -157,7 +157,7 @@ class RMS(Preconditioner):
     def divergence(self, metric: Tensor, memory: Memory, position: Tensor, gradient: Tensor) -> Tensor | None:
         if self.curvature is None:
             return None
-        # dG/dtheta = -G^2 d sqrt(V)/dtheta, and V depends on theta through the newest gradient only.
+        # dG/dθ = -G^2 d sqrt(V)/dθ, and V depends on θ through the newest gradient only.
         (average,) = memory
         curvature = _over_chains("RMS", "curvature", self.curvature, position)
         return -(1 - self.beta) * metric**2 * gradient * curvature / (self.num_data**2 * (average + 1e-30) ** 0.5)
@@ -165,21 +165,17 @@ class RMS(Preconditioner):
     @override
     def describe(self) -> tuple[str, str]:
         scale = "grad U" if self.num_data == 1 else f"grad U / {self.num_data:g}"
-        gamma = (
-            "no Gamma: exact only while V stands still"
-            if self.curvature is None
-            else "Gamma of the newest gradient: exact for beta 0"
-        )
+        gamma = "no Γ: exact only while V stands still" if self.curvature is None else "Γ of the newest gradient: exact for beta 0"
         return "G", f"G = 1 / ({self.eps:g} + sqrt(V)), V averages ({scale})^2 with beta {self.beta:g}, {gamma}"
 
 
 @dataclass(frozen=True)
 class Fisher(Preconditioner):
-    """The matrix of SGRLD (section 2): ``G = F(theta)^-1`` with F the Fisher information, or any positive definite metric.
+    """The matrix of SGRLD (section 2): ``G = F(θ)^-1`` with F the Fisher information, or any positive definite metric.
 
     Args:
         information: function of one position (dim,) that returns F, shape (dim, dim). Targets offer it as `metric`.
-        correction: add Gamma, by automatic differentiation; needed whenever F depends on theta.
+        correction: add Γ, by automatic differentiation; needed whenever F depends on θ.
     """
 
     information: Callable[[Tensor], Tensor]
@@ -232,12 +228,12 @@ class Fisher(Preconditioner):
 
     @override
     def describe(self) -> tuple[str, str]:
-        gamma = "with Gamma" if self.correction else "Gamma left out: right only where the metric is constant"
-        return "G", f"G = F(theta)^-1, F the Fisher information, {gamma}"
+        gamma = "with Γ" if self.correction else "Γ left out: right only where the metric is constant"
+        return "G", f"G = F(θ)^-1, F the Fisher information, {gamma}"
 
 
 def _over_chains(who: str, argument: str, function: Callable[[Tensor], Tensor], position: Tensor) -> Tensor:
-    """Apply a user's function, written for one position (dim,), along all leading axes of `position`."""
+    """Apply a function of the user, written for one position (dim,), along all leading axes of `position`."""
     mapped, what = function, "a function of one position (dim,) that returns a tensor"
     for _ in range(position.ndim - 1):
         mapped = torch.func.vmap(mapped)

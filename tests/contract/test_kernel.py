@@ -1,4 +1,4 @@
-"""What every recipe promises; a new one is tested by being listed in SAMPLERS."""
+"""What every sampler promises; a new one is tested by being listed in `sampler_table.py`, and must be."""
 
 from __future__ import annotations
 
@@ -6,22 +6,14 @@ import inspect
 
 import pytest
 import torch
+from sampler_table import TABLE, Entry, build, gaps
 from stepping import step as step_by_hand
 
 import langevin as lv
 from langevin.kernels import StepInputs
+from langevin.preconditioners import Identity
 
 TARGET = lv.targets.gaussian([[1.0, 0.5, 0.0], [0.5, 1.0, 0.0], [0.0, 0.0, 2.0]])
-EXTRA = {"sgrld": {"metric": TARGET.metric}}  # what a recipe needs beyond its step size
-
-
-VARIANTS = [f"{name}, invariant" for name in ("msgld", "asgld", "asgld_full", "adamax_sgld")]
-
-
-def build(name, step_size=0.01, **settings):
-    recipe, _, form = name.partition(", ")
-    extra = {"invariant": True} if form else EXTRA.get(name, {})
-    return lv.SAMPLERS[recipe](step_size, **extra, **settings)
 
 
 def noises(kernel, shape, step=0, dtype=torch.float64):
@@ -34,7 +26,7 @@ def gradient(position):
     return TARGET.evaluate(position).gradient
 
 
-@pytest.fixture(params=[*sorted(lv.SAMPLERS), *VARIANTS])
+@pytest.fixture(params=TABLE)
 def name(request):
     return request.param
 
@@ -46,10 +38,22 @@ def run(kernel, position, steps=5):
     return state
 
 
+def test_every_sampler_is_in_the_table_with_an_oracle_or_a_law():
+    assert gaps(lv.SAMPLERS, TABLE) == set()
+
+
+def test_gaps_in_the_table_are_seen():
+    entry = Entry({}, (), oracle=print)
+    assert gaps({"one": lv.sgld, "two": lv.sgld}, {"one": entry, "one, invariant": entry}) == {"two"}
+    assert gaps({"one": lv.sgld}, {"one": entry, "two": entry}) == {"two"}
+    assert gaps({"one": lv.sgld}, {"one": entry, "one, invariant": Entry({}, ())}) == {"one, invariant"}
+
+
 @pytest.mark.parametrize("shape", [(3,), (4, 3), (2, 4, 3)])
 def test_shapes_with_zero_to_two_chain_axes(name, shape):
     kernel = build(name)
     state = run(kernel, torch.ones(shape, dtype=torch.float64))
+    assert kernel.memory == TABLE[name].memory
     assert state.position.shape == shape
     assert [tensor.shape for tensor in state.memory] == [tensor.shape for tensor in kernel.start(torch.ones(shape))]
     if kernel.is_elementwise:
@@ -99,15 +103,16 @@ def test_temperature_zero_ignores_the_noise_and_goes_downhill(name):
 
 
 def test_a_zero_gradient_leaves_only_noise_of_the_stated_size(name):
-    """sqrt(2 eps tau) per step for a metric of one; SGHMC gives its velocity sqrt(2 eps tau (1 - beta))."""
-    if name in ("psgld", "sgrld", *VARIANTS):
-        pytest.skip("the metric, or a second noise, scales the noise; their exact laws are tested in law/")
+    """sqrt(2 eps tau) per step for a metric of one, times the root of the share that the table says."""
     kernel = build(name, temperature=0.3)
+    scale = (2 * 0.01 * 0.3 * TABLE[name].noise_share) ** 0.5
+    assert kernel.noise_scale(kernel.inputs(0)) == pytest.approx(scale, rel=1e-12)
+    if kernel.without_metric()[1] != Identity() or kernel.num_noises > 1:
+        return  # the metric, or a second noise, scales the noise; the plain loops and exact laws in law/ see them
     state = kernel.init(torch.zeros(2, 3, dtype=torch.float64))
     noise = noises(kernel, (2, 3))
     state = step_by_hand(kernel, state, torch.zeros(2, 3, dtype=torch.float64), noise)
-    share = 1 - kernel.beta if name == "sghmc" else 1.0
-    torch.testing.assert_close(state.position, (2 * 0.01 * 0.3 * share) ** 0.5 * noise[0])
+    torch.testing.assert_close(state.position, scale * noise[0])
 
 
 def test_a_schedule_is_read_at_every_step(name):
@@ -119,10 +124,10 @@ def test_describe_prints_the_sde_the_target_and_the_law(name, capsys):
     kernel = build(name, temperature=0.25)
     kernel.describe()
     printed = capsys.readouterr().out
-    assert printed.startswith(f"{name.split(',')[0]}: d theta = ")
+    assert printed.startswith(f"{name.split(',')[0]}: dθ = ")
     assert "target: exp(-U / 0.25)" in printed
     assert "effective temperature" in printed
-    assert "step size eps = 0.01" in printed
+    assert "step size ε = 0.01" in printed
 
 
 def test_kernels_are_values(name):
@@ -141,12 +146,12 @@ def test_a_gradient_or_noise_of_another_shape_is_refused(name):
 
 
 def test_inputs_may_differ_by_chain(name):
-    """Chains with inputs of their own walk as they would with these inputs for all."""
+    """Chains with different inputs walk as they would with these inputs for all."""
     kernel = build(name)
     if not kernel.is_elementwise:
         pytest.skip("a matrix per chain takes one number for all")
     position, noise = torch.ones(2, 3, dtype=torch.float64), noises(kernel, (2, 3))
-    each = [kernel.inputs(1)._replace(step_size=eps, temperature=tau) for eps, tau in ((0.01, 1.0), (0.03, 0.2))]
+    each = [kernel.inputs(1)._replace(step_size=ε, temperature=τ) for ε, τ in ((0.01, 1.0), (0.03, 0.2))]
     together = StepInputs(*(torch.tensor(values, dtype=torch.float64)[:, None] for values in zip(*each, strict=True)))
     evaluation = TARGET.evaluate(position)
     both = kernel.step(kernel.init(position), evaluation, noise, together)
@@ -159,6 +164,6 @@ def test_inputs_may_differ_by_chain(name):
 
 def test_the_docstring_has_the_equation_an_example_and_the_section(name):
     text = inspect.getdoc(lv.SAMPLERS[name.split(",")[0]])
-    assert "theta'" in text
+    assert "θ'" in text
     assert "Example:" in text
     assert "section" in text or "Algorithm" in text

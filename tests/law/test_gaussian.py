@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from exact import hamiltonian_covariance, invariant_covariance, langevin_covariance, momentum_covariance
+from exact import invariant_covariance, langevin_covariance, momentum_covariance
+from sampler_table import TABLE, build, letters
 from stepping import step as step_by_hand
 
 import langevin as lv
@@ -50,29 +51,14 @@ def assert_same_covariance(found, exact, count=NUM_CHAINS, k=5.0):
     )
 
 
-@pytest.mark.parametrize("noise", [0.0, 1.0])
-@pytest.mark.parametrize("tau", [1.0, 0.3])
-def test_sgld_has_the_law_of_its_recursion(noise, tau):
-    exact = langevin_covariance(PRECISION, eps=0.05, tau=tau, s=noise)
-    assert_same_covariance(run(lv.sgld(0.05, temperature=tau), noise=noise, start=exact), exact)
-
-
-@pytest.mark.parametrize(
-    ("a", "beta", "eps", "noise"), [(1.0, 0.9, 0.05, 1.0), (10.0, 0.9, 0.01, 0.0), (0.01, 0.9, 0.1, 1.0), (3.0, 0.5, 0.02, 2.0)]
-)
-def test_published_msgld_has_the_law_of_its_recursion(a, beta, eps, noise):
-    exact = momentum_covariance(PRECISION, eps=eps, a=a, beta=beta, s=noise)
-    assert_same_covariance(run(lv.msgld(eps, bias_factor=a, beta=beta), noise=noise, start=exact), exact)
-
-
-@pytest.mark.parametrize(
-    ("a", "beta", "eps", "noise", "tau"),
-    [(1.0, 0.9, 0.05, 1.0, 1.0), (10.0, 0.9, 0.01, 0.0, 1.0), (0.05, 0.9, 0.02, 1.0, 0.3), (3.0, 0.5, 0.02, 2.0, 1.0)],
-)
-def test_invariant_msgld_has_the_law_of_its_recursion(a, beta, eps, noise, tau):
-    exact = invariant_covariance(PRECISION, eps=eps, a=a, beta=beta, s=noise, tau=tau)
-    kernel = lv.msgld(eps, bias_factor=a, beta=beta, invariant=True, temperature=tau)
-    assert_same_covariance(run(kernel, noise=noise, start=exact), exact)
+@pytest.mark.parametrize(("name", "case"), [(name, case) for name, entry in TABLE.items() if entry.law for case in entry.law_cases])
+def test_a_linear_sampler_has_the_law_of_its_recursion(name, case):
+    """For every entry of the table that has an exact law, at each of its settings."""
+    place = {"eps": 0.02, "tau": 1.0, "s": 0.0, **{key: case[key] for key in ("eps", "tau", "s") if key in case}}
+    changes = {key: value for key, value in case.items() if key not in place}
+    exact = TABLE[name].law(PRECISION, **place, **letters({**TABLE[name].settings, **changes}))
+    kernel = build(name, place["eps"], temperature=place["tau"], **changes)
+    assert_same_covariance(run(kernel, noise=place["s"], start=exact), exact)
 
 
 @pytest.mark.parametrize("recipe", [lv.asgld, lv.adamax_sgld])
@@ -122,12 +108,6 @@ def test_gradient_noise_heats_the_invariant_form_in_proportion_to_the_step():
     errors = [invariant_covariance(np.eye(1), eps=eps, a=1.0, beta=0.9, s=1.0)[0, 0] - 1 for eps in (0.02, 0.01, 0.005)]
     assert errors[0] / errors[1] == pytest.approx(2, rel=0.06)
     assert errors[1] / errors[2] == pytest.approx(2, rel=0.03)
-
-
-@pytest.mark.parametrize(("beta", "eps", "noise"), [(0.9, 0.01, 0.0), (0.9, 0.02, 1.0), (0.0, 0.05, 1.0)])
-def test_sghmc_has_the_law_of_its_recursion(beta, eps, noise):
-    exact = hamiltonian_covariance(PRECISION, eps=eps, beta=beta, s=noise)
-    assert_same_covariance(run(lv.sghmc(eps, beta=beta), noise=noise, start=exact), exact)
 
 
 def test_sgrld_has_the_law_of_its_recursion():

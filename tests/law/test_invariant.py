@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from sampler_table import TABLE, build
 from scipy.integrate import quad
 from stepping import step as step_by_hand
 
@@ -59,9 +60,10 @@ def path(kernel, steps=8, position=None, noise_fn=None, gradient_fn=None):
     return torch.stack(positions)
 
 
-def test_without_bias_it_is_the_method_of_leimkuhler_and_matthews():
+@pytest.mark.parametrize("name", [name for name in TABLE if name.endswith(", invariant")])
+def test_without_bias_it_is_the_method_of_leimkuhler_and_matthews(name):
     eps, state, last = 0.03, torch.tensor([[0.3, -1.2], [1.0, 0.4]], dtype=torch.float64), 0.0
-    found = path(lv.msgld(eps, bias_factor=0.0, invariant=True))
+    found = path(build(name, eps, bias_factor=0.0))
     for step in range(8):
         eta = noises(2, step, 4)[0].reshape(2, 2)
         state = state - eps * state @ TARGET.precision + (eps / 2) ** 0.5 * (last + eta)
@@ -147,20 +149,6 @@ def test_the_scale_follows_again_in_exploration_phases():
     schedule = lv.schedules.cyclical(0.01, cycle_length=100, exploration=0.5)
     kernel = lv.asgld(schedule, bias_factor=2.0, betas=(0.9, 0.99), invariant=True).for_run(150, torch.ones(3, 2))
     assert [kernel.inputs(step).adapting for step in (0, 60, 149, 150, 199, 200, 249, 250)] == [1, 1, 1, 0, 0, 1, 1, 0]
-
-
-@pytest.mark.parametrize("invariant", [False, True])
-def test_an_annealed_bias_factor_is_that_of_each_step(invariant):
-    schedule = lv.schedules.polynomial(4.0, power=0.6)
-    annealed = lv.msgld(0.02, bias_factor=schedule, beta=0.8, invariant=invariant)
-    state = annealed.init(torch.ones(2, 2, dtype=torch.float64))
-    for step in range(6):
-        noise = noises(annealed.num_noises, step, 4).reshape(-1, 2, 2)
-        fixed = lv.msgld(0.02, bias_factor=schedule(step), beta=0.8, invariant=invariant)
-        gradient = TARGET.evaluate(state.position).gradient
-        expected = step_by_hand(fixed, state, gradient, noise)
-        state = step_by_hand(annealed, state, gradient, noise)
-        torch.testing.assert_close(state.position, expected.position, rtol=1e-13, atol=1e-13)
 
 
 def test_annealing_restores_the_law_of_the_published_form():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from sampler_table import TABLE, build
 from stepping import step as step_by_hand
 
 import langevin as lv
@@ -33,12 +34,30 @@ def path(kernel, steps=50, position=None, gradient=None):
     return torch.stack(positions)
 
 
-@pytest.mark.parametrize("kernel", [lv.msgld(0.02, bias_factor=0.0), lv.asgld(0.02, bias_factor=0.0), lv.sghmc(0.02, beta=0.0)])
-def test_no_bias_and_no_inertia_is_sgld(kernel):
-    if kernel.name == "sghmc":  # theta + (0 v - eps g + noise) rounds differently from (theta - eps g) + noise
-        torch.testing.assert_close(path(kernel), path(lv.sgld(0.02)), rtol=1e-13, atol=1e-13)
-    else:
-        assert torch.equal(path(kernel), path(lv.sgld(0.02)))
+BIASED = [name for name, entry in TABLE.items() if "bias_factor" in entry.settings]
+
+
+@pytest.mark.parametrize("name", [name for name in BIASED if build(name).num_noises == 1])
+def test_without_bias_it_is_sgld(name):
+    assert torch.equal(path(build(name, 0.02, bias_factor=0.0)), path(lv.sgld(0.02)))
+
+
+def test_sghmc_without_inertia_is_sgld():
+    # theta + (0 v - eps g + noise) rounds differently from (theta - eps g) + noise
+    torch.testing.assert_close(path(lv.sghmc(0.02, beta=0.0)), path(lv.sgld(0.02)), rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", BIASED)
+def test_a_bias_factor_that_is_a_schedule_is_that_of_each_step(name):
+    schedule = lv.schedules.polynomial(4.0, power=0.6)
+    annealed = build(name, 0.02, bias_factor=schedule)
+    state = annealed.init(start())
+    for step in range(6):
+        noise = lv.noise.normal(7, range(annealed.num_noises), step, 6, dtype=torch.float64).reshape(-1, 3, 2)
+        gradient = TARGET.evaluate(state.position).gradient
+        expected = step_by_hand(build(name, 0.02, bias_factor=schedule(step)), state, gradient, noise)
+        state = step_by_hand(annealed, state, gradient, noise)
+        torch.testing.assert_close(state.position, expected.position, rtol=1e-13, atol=1e-13)
 
 
 def test_sgld_at_temperature_zero_is_gradient_descent():

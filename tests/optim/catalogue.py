@@ -1,38 +1,20 @@
-"""The optimizers, their settings and what they must refuse: one table that the optimizer tests run over."""
+"""The optimizers of the sampler table, what they must refuse, and a small network to train with them."""
 
 from __future__ import annotations
 
 import math
 
 import torch
+from sampler_table import TABLE
 from torch import nn
 
 import langevin as lv
 
-OPTIMIZERS = {
-    "SGLD": (lv.optim.SGLD, {}),
-    "PSGLD": (lv.optim.PSGLD, {"beta": 0.9}),
-    "SGHMC": (lv.optim.SGHMC, {"beta": 0.8}),
-    "MSGLD": (lv.optim.MSGLD, {"bias_factor": 2.0, "beta": 0.8}),
-    "MSGLD, invariant": (lv.optim.MSGLD, {"bias_factor": 2.0, "beta": 0.8, "invariant": True}),
-    "ASGLD": (lv.optim.ASGLD, {"bias_factor": 2.0, "betas": (0.8, 0.95)}),
-    "ASGLD, invariant": (lv.optim.ASGLD, {"bias_factor": 2.0, "betas": (0.8, 0.95), "invariant": True, "adapt_steps": 5}),
-    "AdaMaxSGLD": (lv.optim.AdaMaxSGLD, {"bias_factor": 2.0, "betas": (0.8, 0.95)}),
-    "AdaMaxSGLD, invariant": (lv.optim.AdaMaxSGLD, {"bias_factor": 2.0, "betas": (0.8, 0.95), "invariant": True, "adapt_steps": 5}),
-    "AdadeltaSGLD": (lv.optim.AdadeltaSGLD, {"bias_factor": 2.0, "beta": 0.8}),
-}
-MEMORY = {
-    "SGLD": set(),
-    "PSGLD": {"metric_average"},
-    "SGHMC": {"velocity"},
-    "MSGLD": {"average"},
-    "MSGLD, invariant": {"velocity", "passing_velocity"},
-    "ASGLD": {"average", "square_average"},
-    "ASGLD, invariant": {"velocity", "passing_velocity", "square_average"},
-    "AdaMaxSGLD": {"average", "largest"},
-    "AdaMaxSGLD, invariant": {"velocity", "passing_velocity", "largest"},
-    "AdadeltaSGLD": {"bias", "square_average", "bias_square"},
-}
+ENTRIES = {
+    entry.optimizer.__name__ + name.removeprefix(name.partition(",")[0]): entry for name, entry in TABLE.items() if entry.optimizer
+}  # by the name of the class and the form: "MSGLD, invariant"
+OPTIMIZERS = {name: (entry.optimizer, entry.settings) for name, entry in ENTRIES.items()}
+MEMORY = {name: set(entry.memory) for name, entry in ENTRIES.items()}
 GAUSSIAN = lv.priors.gaussian(std=0.7)
 NUM_DATA = 50
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from catalogue import BAD, GAUSSIAN, MEMORY, NUM_DATA, OPTIMIZERS, build, data, network, train
+from catalogue import BAD, ENTRIES, GAUSSIAN, MEMORY, NUM_DATA, OPTIMIZERS, build, data, network, train
 from stepping import step as step_by_hand
 from torch import nn
 from torch.optim import lr_scheduler
@@ -37,10 +37,9 @@ def test_bad_arguments_fail_at_once_with_name_and_value(case):
 def test_the_optimizer_takes_the_path_of_the_functional_sampler_bit_for_bit(name, dtype, prior):
     model = network(dtype)
     optimizer = build(name, model.parameters(), prior=prior, temperature=0.4)
-    settings = {key: value for key, value in OPTIMIZERS[name][1].items()}
-    if name == "PSGLD":
-        settings["num_data"] = NUM_DATA
-    kernel = OPTIMIZERS[name][0].builder(0.02 / NUM_DATA, temperature=0.4, **settings)
+    kind, settings = OPTIMIZERS[name]
+    settings = {**settings, "num_data": NUM_DATA} if "num_data" in kind.settings else settings
+    kernel = kind.builder(0.02 / NUM_DATA, temperature=0.4, **settings)
     state = kernel.init(nn.utils.parameters_to_vector(model.parameters()).detach())
     x, y = data(dtype)
     for step in range(25):
@@ -351,7 +350,7 @@ def test_the_state_loads_without_executing_code_and_the_path_goes_on(name, prior
 def test_after_a_reload_in_a_new_process_the_next_100_steps_are_the_same_bits(tmp_path):
     script = f"""
 import sys, torch
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path[:0] = {[str(Path(__file__).parents[1] / part) for part in ("optim", "law", "")]!r}
 from catalogue import OPTIMIZERS, build, network, train
 saved = torch.load({str(tmp_path / "saved.pt")!r}, weights_only=True)
 after = {{}}
@@ -388,9 +387,7 @@ def test_describe_prints_epsilon_the_noise_the_target_and_the_law(name, capsys):
     build(name, network().parameters(), temperature=0.25).describe()
     printed = capsys.readouterr().out
     assert "epsilon = lr / num_data = 0.02 / 50 = 0.0004" in printed
-    # Invariant: half the noise of two steps, and that of the velocity, a (1 - beta)^2 / 2 with a = 2 and beta = 0.8.
-    share = 0.2 if name == "SGHMC" else 0.5 * (1 + 0.04) if "invariant" in name else 1
-    scale = (2 * 0.0004 * 0.25 * share) ** 0.5
+    scale = (2 * 0.0004 * 0.25 * ENTRIES[name].noise_share) ** 0.5
     assert f"noise: standard deviation {scale:g}" in printed
     assert "target: exp(-U / 0.25)" in printed
     assert "effective temperature" in printed

@@ -1,10 +1,14 @@
 """Adaptive biases ``a A_t`` of equation (1)."""
 
-from langevin.drifts.adadelta import Adadelta
-from langevin.drifts.adam import Adam, AdaMax, AdamFull
-from langevin.drifts.base import Drift, Memory, Number, ScaledAverage
-from langevin.drifts.momentum import Momentum
-from langevin.drifts.none import NoDrift
-from langevin.drifts.total import Total
+from langevin.drifts import adadelta, adam, momentum, total
+from langevin.drifts.adadelta import *  # noqa: F403 (each file says in __all__ what it exports)
+from langevin.drifts.adam import *  # noqa: F403
+from langevin.drifts.base import Drift, Memory, NoDrift, Number, ScaledAverage
+from langevin.drifts.momentum import *  # noqa: F403
+from langevin.drifts.total import *  # noqa: F403
 
-__all__ = ["AdaMax", "Adadelta", "Adam", "AdamFull", "Drift", "Memory", "Momentum", "NoDrift", "Number", "ScaledAverage", "Total"]
+__all__ = ["Drift", "Memory", "NoDrift", "Number", "ScaledAverage"]
+__all__ += adadelta.__all__
+__all__ += adam.__all__
+__all__ += momentum.__all__
+__all__ += total.__all__

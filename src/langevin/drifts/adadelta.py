@@ -15,14 +15,14 @@ __all__ = ["Adadelta"]
 
 @dataclass(frozen=True)
 class Adadelta(Drift):
-    """``A_{t+1} = sqrt(D_t + lambda) / sqrt(V_{t+1} + lambda) g_t``, A_0 = D_0 = V_0 = 0.
+    """``A_{t+1} = sqrt(D_t + λ) / sqrt(V_{t+1} + λ) g_t``, A_0 = D_0 = V_0 = 0.
 
-    ``V_{t+1} = beta V_t + (1 - beta) g_t**2`` and ``D_{t+1} = beta D_t + (1 - beta) A_{t+1}**2``.
+    ``V_{t+1} = β V_t + (1 - β) g_t**2`` and ``D_{t+1} = β D_t + (1 - β) A_{t+1}**2``.
 
     Args:
         bias_factor: a.
-        beta: the smoothing factor of both averages (Zeiler's rho).
-        eps_root: lambda, inside the roots (Zeiler's epsilon); A starts at its size.
+        beta: β, the smoothing factor of both averages (Zeiler's ρ).
+        eps_root: λ, inside the roots (Zeiler's ε); A starts at its size.
 
     Differs from `torch.optim.Adadelta`: the bias of step t comes from the gradients before it, as equation (1) asks. It has no
     average of gradients, so there is no invariant form.
@@ -63,12 +63,8 @@ class Adadelta(Drift):
         return (
             f" + {self.bias_factor:g} A",
             f"A = sqrt((D + {self.eps_root:g}) / (V + {self.eps_root:g})) grad U of the step before",
-            f"dV = ((1 - {self.beta:g}) / eps) ((grad U)^2 - V) dt,  dD = ((1 - {self.beta:g}) / eps) (A^2 - D) dt",
+            f"dV = ((1 - {self.beta:g}) / ε) ((grad U)^2 - V) dt,  dD = ((1 - {self.beta:g}) / ε) (A^2 - D) dt",
         )
-
-    @override
-    def settings(self) -> str:
-        return f"bias_factor {self.bias_factor:g}, beta {self.beta:g}, eps_root {self.eps_root:g}"
 
     @override
     def cooling(self) -> float | None:

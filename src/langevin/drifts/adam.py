@@ -34,22 +34,23 @@ class _AdamLike(ScaledAverage):
     betas: tuple[float, float] = (0.9, 0.999)
 
     @property
+    @override
     def smoothing(self) -> float:
         return self.betas[0]
 
 
 @dataclass(frozen=True)
 class Adam(_AdamLike):
-    """``A_t = m_t / sqrt(V_t + lambda)``, both averages of the gradients before step t (Algorithm 2).
+    """``A_t = m_t / sqrt(V_t + λ)``, both averages of the gradients before step t (Algorithm 2).
 
-    ``m_{t+1} = beta_1 m_t + (1 - beta_1) g_t`` and ``V_{t+1} = beta_2 V_t + (1 - beta_2) g_t**2`` with m_0 = V_0 = 0.
+    ``m_{t+1} = β₁ m_t + (1 - β₁) g_t`` and ``V_{t+1} = β₂ V_t + (1 - β₂) g_t**2`` with m_0 = V_0 = 0.
 
     Args:
         bias_factor: a.
-        betas: (beta_1, beta_2) with beta_1**2 < beta_2, the condition of Theorem 3.2.
-        eps_root: lambda, inside the root.
+        betas: (β₁, β₂) with β₁**2 < β₂, the condition of Theorem 3.2.
+        eps_root: λ, inside the root.
 
-    Differs from `torch.optim.Adam`: no bias correction, lambda inside the root, and the current gradient enters the
+    Differs from `torch.optim.Adam`: no bias correction, λ inside the root, and the current gradient enters the
     averages only after they were used.
 
     Example:
@@ -89,27 +90,18 @@ class Adam(_AdamLike):
         return vector * (scale * scale**-0.5)
 
     @override
-    def sde(self) -> tuple[str, ...]:
-        beta_1, beta_2 = self.betas
-        return (
-            f" + {self.bias_factor:g} m / sqrt(V + {self.eps_root:g})",
-            f"dm = ((1 - {beta_1:g}) / eps) (grad U - m) dt",
-            f"dV = ((1 - {beta_2:g}) / eps) ((grad U)^2 - V) dt",
-        )
-
-    @override
-    def settings(self) -> str:
-        return f"bias_factor {self.bias_factor:g}, betas {self.betas}, eps_root {self.eps_root:g}"
+    def scale_sde(self) -> tuple[str, ...]:
+        return f"m / sqrt(V + {self.eps_root:g})", f"dV = ((1 - {self.betas[1]:g}) / ε) ((grad U)^2 - V) dt"
 
 
 @dataclass(frozen=True)
 class AdamFull(Adam):
-    """``A_t = (V_t + lambda I)^(-1/2) m_t`` with the matrix ``V_{t+1} = beta_2 V_t + (1 - beta_2) g_t g_t^T`` (equation 2).
+    """``A_t = (V_t + λ I)^(-1/2) m_t`` with the matrix ``V_{t+1} = β₂ V_t + (1 - β₂) g_t g_t^T`` (equation 2).
 
     The root comes from the eigenvalues of V, which are clamped at zero: rounding makes those of a V of few gradients negative.
     A step costs O(dim^3) per chain, a few hundred dimensions are the limit.
 
-    Differs from equation (2): it prints U for grad U in V, and has no lambda, without which V is singular for the first dim steps.
+    Differs from equation (2): it prints U for grad U in V, and has no λ, without which V is singular for the first dim steps.
 
     Example:
         >>> AdamFull().start(torch.zeros(4, 3))[1].shape
@@ -140,7 +132,7 @@ class AdamFull(Adam):
         return self._power(memory, vector, -0.25)
 
     def _power(self, memory: Memory, vector: Tensor, power: float) -> Tensor:
-        """Return ``(V + lambda I)^power vector``."""
+        """Return ``(V + λ I)^power vector``."""
         (square_average,) = memory
         # A chain that went non-finite must not take the others with it: LAPACK fails on NaN for the whole batch.
         finite = torch.isfinite(square_average).all(-1).all(-1)[..., None, None]
@@ -150,23 +142,19 @@ class AdamFull(Adam):
         return (vectors @ (values * turned)[..., None])[..., 0]
 
     @override
-    def sde(self) -> tuple[str, ...]:
-        beta_1, beta_2 = self.betas
-        return (
-            f" + {self.bias_factor:g} (V + {self.eps_root:g} I)^(-1/2) m",
-            f"dm = ((1 - {beta_1:g}) / eps) (grad U - m) dt",
-            f"dV = ((1 - {beta_2:g}) / eps) (grad U grad U^T - V) dt",
-        )
+    def scale_sde(self) -> tuple[str, ...]:
+        equation = f"dV = ((1 - {self.betas[1]:g}) / ε) (grad U grad U^T - V) dt"
+        return f"(V + {self.eps_root:g} I)^(-1/2) m", equation
 
 
 @dataclass(frozen=True)
 class AdaMax(_AdamLike):
-    """``A_t = m_t / (u_t + lambda)`` with ``u_{t+1} = max(beta_2 u_t, |g_t|)``, u_0 = 0 (section 3.3; Kingma and Ba 2015).
+    """``A_t = m_t / (u_t + λ)`` with ``u_{t+1} = max(β₂ u_t, |g_t|)``, u_0 = 0 (section 3.3; Kingma and Ba 2015).
 
     Args:
         bias_factor: a.
-        betas: (beta_1, beta_2) with beta_1 < beta_2, so that the bias is bounded by a.
-        eps: lambda.
+        betas: (β₁, β₂) with β₁ < β₂, so that the bias is bounded by a.
+        eps: λ.
 
     Differs from `torch.optim.Adamax`: no bias correction, and the current gradient enters only after m and u were used.
 
@@ -205,13 +193,5 @@ class AdaMax(_AdamLike):
         return vector * (largest + self.eps) ** -0.5
 
     @override
-    def sde(self) -> tuple[str, ...]:
-        return (
-            f" + {self.bias_factor:g} m / (u + {self.eps:g})",
-            f"dm = ((1 - {self.betas[0]:g}) / eps) (grad U - m) dt",
-            f"u = the largest |grad U|, forgotten at the rate (1 - {self.betas[1]:g}) / eps",
-        )
-
-    @override
-    def settings(self) -> str:
-        return f"bias_factor {self.bias_factor:g}, betas {self.betas}, eps {self.eps:g}"
+    def scale_sde(self) -> tuple[str, ...]:
+        return f"m / (u + {self.eps:g})", f"u = the largest |grad U|, forgotten at the rate (1 - {self.betas[1]:g}) / ε"

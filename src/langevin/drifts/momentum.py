@@ -15,11 +15,11 @@ __all__ = ["Momentum"]
 
 @dataclass(frozen=True)
 class Momentum(ScaledAverage):
-    """``A_t = m_t`` with ``m_{t+1} = beta m_t + (1 - beta) g_t`` and ``m_0 = 0`` (Algorithm 1).
+    """``A_t = m_t`` with ``m_{t+1} = β m_t + (1 - β) g_t`` and ``m_0 = 0`` (Algorithm 1).
 
     Args:
         bias_factor: a.
-        beta: the smoothing factor beta_1, in [0, 1).
+        beta: β, the smoothing factor, in [0, 1).
 
     Example:
         >>> Momentum(bias_factor=10.0, beta=0.99).memory
@@ -47,9 +47,5 @@ class Momentum(ScaledAverage):
         return vector
 
     @override
-    def sde(self) -> tuple[str, ...]:
-        return f" + {self.bias_factor:g} m", f"dm = ((1 - {self.beta:g}) / eps) (grad U - m) dt"
-
-    @override
-    def settings(self) -> str:
-        return f"bias_factor {self.bias_factor:g}, beta {self.beta:g}"
+    def scale_sde(self) -> tuple[str, ...]:
+        return ("m",)

@@ -24,7 +24,7 @@ __all__ = ["Kernel", "KernelState", "StepInputs"]
 class KernelState(NamedTuple):
     """What the next step needs."""
 
-    position: Tensor  # theta_t, shape (..., dim); leading axes are chains
+    position: Tensor  # θ_t, shape (..., dim); leading axes are chains
     memory: Memory  # the tensors named by `kernel.memory`
     step: int  # t, the number of steps taken
 
@@ -94,7 +94,7 @@ class Kernel(ABC):
 
     @property
     def differs_by_chain(self) -> bool:
-        """Whether chains have settings of their own, so that the inputs of a step may be tensors."""
+        """Whether chains have different settings, so that the inputs of a step may be tensors."""
         return False
 
     @property
@@ -123,7 +123,7 @@ class Kernel(ABC):
         return self.step_size.explores(step)
 
     def _value(self, setting: str, step: int) -> float:
-        """Return what the schedule in a field says of a step; a schedule may be any function of the user's."""
+        """Return what the schedule in a field says of a step; a schedule may be any function."""
         schedule = getattr(self, setting)
         try:
             value = schedule(step)

@@ -23,19 +23,19 @@ def _standard_kinetic(auxiliary: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class CompleteRecipe(Kernel):
-    """``xi' = xi - eps ((D + Q) grad H - tau Gamma) + sqrt(2 eps tau) N(0, D)`` with ``Gamma_i = sum_j d(D + Q)_ij / d xi_j``.
+    """``ξ' = ξ - ε ((D + Q) grad H - τ Γ) + sqrt(2 ε τ) N(0, D)`` with ``Γ_i = sum_j d(D + Q)_ij / d ξ_j``.
 
-    ``xi = (theta, v)`` with `num_auxiliary` * dim auxiliary variables v and ``H(xi) = U(theta) + kinetic(v)``. Any choice of a
-    positive semi-definite D and a skew-symmetric Q has ``exp(-H / tau)`` as its invariant law. Γ is found by automatic
+    ``ξ = (θ, v)`` with `num_auxiliary` * dim auxiliary variables v and ``H(ξ) = U(θ) + kinetic(v)``. Any choice of a
+    positive semi-definite D and a skew-symmetric Q has ``exp(-H / τ)`` as its invariant law. Γ is found by automatic
     differentiation. The auxiliary variables move first and the position sees their new values (symplectic order).
 
-    Differs from the paper's display in two places, which are slips there: Gamma carries the factor ``eps tau``, and the left side
-    is xi, not theta.
+    Differs from the paper's display in two places, which are slips there: Γ carries the factor ``ε τ``, and the left side
+    is ξ, not θ.
 
     Args:
-        diffusion: function of one xi, shape (n,), that returns D, shape (n, n), with n = (1 + num_auxiliary) * dim.
+        diffusion: function of one ξ, shape (n,), that returns D, shape (n, n), with n = (1 + num_auxiliary) * dim.
         curl: the same for Q; None for zero.
-        num_auxiliary: auxiliary vectors of the length of theta, started at zero.
+        num_auxiliary: auxiliary vectors of the length of θ, started at zero.
         kinetic: energy of the auxiliary variables, a function of a vector that returns a number.
     """
 
@@ -88,19 +88,19 @@ class CompleteRecipe(Kernel):
         return moved, tuple(auxiliary)
 
     def _coefficients(self, xi: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return D + Q, Gamma and a root of D at one xi."""
+        """Return D + Q, Γ and a root of D at one ξ."""
 
         def both(at: Tensor) -> Tensor:
             diffusion = self._matrix("diffusion", at)
             return diffusion if self.curl is None else diffusion + self._matrix("curl", at)
 
         divergence = torch.einsum("ijj->i", torch.func.jacrev(both)(xi))
-        # D may be singular (SGHMC has no noise on theta), so the root comes from eigenvalues, not from Cholesky.
+        # D may be singular (SGHMC has no noise on θ), so the root comes from eigenvalues, not from Cholesky.
         values, vectors = torch.linalg.eigh(self._matrix("diffusion", xi))
         return both(xi), divergence, vectors * values.clamp(min=0) ** 0.5 @ vectors.mT
 
     def _matrix(self, setting: str, xi: Tensor) -> Tensor:
-        """Return what a user's function says of one xi."""
+        """Return what a function of the user says of one ξ."""
         what = f"a function of one xi that returns a matrix ({len(xi)}, {len(xi)})"
         try:
             matrix = getattr(self, setting)(xi)
@@ -125,10 +125,10 @@ class CompleteRecipe(Kernel):
     def description(self) -> str:
         return "\n".join(
             [
-                f"{self.name}: d xi = -((D + Q) grad H - {self.temperature:g} Gamma) dt + sqrt(2 * {self.temperature:g} D) dW",
-                f"  xi = (theta, {self.num_auxiliary} auxiliary vectors), H = U(theta) + kinetic, auxiliary first",
-                f"  step size eps = {self.step_size}",
-                f"  target: exp(-H / {self.temperature:g}), its theta-marginal exp(-U / {self.temperature:g})",
-                f"  law: the target, effective temperature {self.temperature:g}, up to O(eps) and the gradient's own noise",
+                f"{self.name}: dξ = -((D + Q) grad H - {self.temperature:g} Γ) dt + sqrt(2 * {self.temperature:g} D) dW",
+                f"  ξ = (θ, {self.num_auxiliary} auxiliary vectors), H = U(θ) + kinetic, auxiliary first",
+                f"  step size ε = {self.step_size}",
+                f"  target: exp(-H / {self.temperature:g}), its θ-marginal exp(-U / {self.temperature:g})",
+                f"  law: the target, effective temperature {self.temperature:g}, up to O(ε) and the gradient's own noise",
             ]
         )

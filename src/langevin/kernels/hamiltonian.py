@@ -17,14 +17,14 @@ __all__ = ["Hamiltonian"]
 
 @dataclass(frozen=True)
 class Hamiltonian(Kernel):
-    """``v' = beta v - eps g + sqrt(2 tau eps (1 - beta)) eta``, then ``theta' = theta + v'`` (SGHMC, section 2).
+    """``v' = β v - ε g + sqrt(2 τ ε (1 - β)) η``, then ``θ' = θ + v'`` (SGHMC, section 2).
 
-    This is the symplectic Euler step of length h = sqrt(eps) for friction C = (1 - beta) / h and unit mass, with the velocity
+    This is the symplectic Euler step of length h = sqrt(ε) for friction C = (1 - β) / h and unit mass, with the velocity
     in units of h (Chen et al. 2014, equation 15). The new velocity moves the position: with the old one the step is explicit
     Euler, unstable for small friction.
 
     Args:
-        beta: share of the velocity that is kept, in [0, 1); 0 is SGLD.
+        beta: β, the share of the velocity that is kept, in [0, 1); 0 is SGLD.
     """
 
     beta: float = 0.9
@@ -43,8 +43,8 @@ class Hamiltonian(Kernel):
         self, position: Tensor, evaluation: Evaluation, noise: Tensor, memory: Memory, inputs: StepInputs
     ) -> tuple[Tensor, Memory]:
         (velocity,) = memory
-        (eta,) = noise
-        velocity = self.beta * velocity - inputs.step_size * evaluation.gradient + self.noise_scale(inputs) * eta
+        (η,) = noise
+        velocity = self.beta * velocity - inputs.step_size * evaluation.gradient + self.noise_scale(inputs) * η
         return position + velocity, (velocity,)
 
     @override
@@ -61,9 +61,9 @@ class Hamiltonian(Kernel):
     def description(self) -> str:
         return "\n".join(
             [
-                f"{self.name}: d theta = v dt,  dv = -(grad U + C v) dt + sqrt(2 C * {self.temperature:g}) dW",
-                f"  time step h = sqrt(eps), friction C = (1 - {self.beta:g}) / h, unit mass",
-                f"  step size eps = {self.step_size}; beta {self.beta:g}",
+                f"{self.name}: dθ = v dt,  dv = -(grad U + C v) dt + sqrt(2 C * {self.temperature:g}) dW",
+                f"  time step h = sqrt(ε), friction C = (1 - {self.beta:g}) / h, unit mass",
+                f"  step size ε = {self.step_size}; beta {self.beta:g}",
                 f"  target: exp(-U / {self.temperature:g})",
                 f"  law: the target, effective temperature {self.temperature:g}, up to O(h) and the gradient's own noise",
             ]

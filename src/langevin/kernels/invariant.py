@@ -20,23 +20,23 @@ __all__ = ["Invariant"]
 
 @dataclass(frozen=True)
 class Invariant(Kernel):
-    """A bias ``a G m`` whose momentum has noise of its own, so that ``exp(-U / tau)`` is invariant (theory.md in the docs).
+    """A bias ``a G m`` whose momentum has its own noise, so that ``exp(-U / τ)`` is invariant (theory.md in the docs).
 
-    In continuous time, with ``gamma = (1 - beta) / eps``, the drift is that of Algorithm 1 (G = 1) or 2,
+    In continuous time, with ``γ = (1 - β) / ε``, the drift is that of Algorithm 1 (G = 1) or 2,
 
-    ``d theta = -(grad U + a G m) dt + sqrt(2 tau) dW``, ``dm = gamma (grad U - m) dt + gamma sqrt(2 tau / (a G)) dB``,
+    ``dθ = -(grad U + a G m) dt + sqrt(2 τ) dW``, ``dm = γ (grad U - m) dt + γ sqrt(2 τ / (a G)) dB``,
 
-    the complete recipe of Ma, Chen and Fox (2015) for ``H = U + a m^T G m / (2 gamma)``. The step is a BAOAB splitting with two
+    the complete recipe of Ma, Chen and Fox (2015) for ``H = U + a m^T G m / (2 γ)``. The step is a BAOAB splitting with two
     velocities, one that lasts (v, which is m in units of its own standard deviation) and one made anew at every step (the noise
-    eta of SGLD), for one gradient g at theta:
+    η of SGLD), for one gradient g at θ:
 
-        ``w   = v - h G^(1/2) g``                                          ``h^2 = 2 a eps (1 - beta) / (1 + beta)``
-        ``v'  = beta w + sqrt(tau (1 - beta^2)) xi'``
-        ``theta' = theta - eps g + sqrt(eps tau / 2) (eta + eta') + (h / 2) G^(1/2) (w + v')``
+        ``w   = v - h G^(1/2) g``                                          ``h^2 = 2 a ε (1 - β) / (1 + β)``
+        ``v'  = β w + sqrt(τ (1 - β^2)) ξ'``
+        ``θ' = θ - ε g + sqrt(ε τ / 2) (η + η') + (h / 2) G^(1/2) (w + v')``
 
-    A gradient moves theta by (1 + a G) eps g in all, as in the published form. On a Gaussian with exact gradients the law of theta
-    is the target whatever the step, as long as ``k (2 eps + h^2 G) < 4`` for the largest curvature k; elsewhere the error is
-    O(eps^2). With a = 0 it is the method of Leimkuhler and Matthews (2013), for large a SGHMC by BAOAB.
+    A gradient moves θ by (1 + a G) ε g in all, as in the published form. On a Gaussian with exact gradients the law of θ
+    is the target whatever the step, as long as ``k (2 ε + h^2 G) < 4`` for the largest curvature k; elsewhere the error is
+    O(ε^2). With a = 0 it is the method of Leimkuhler and Matthews (2013), for large a SGHMC by BAOAB.
 
     Args:
         drift: a scaled average: momentum, Adam, AdaMax or the Adam with a matrix.
@@ -98,18 +98,18 @@ class Invariant(Kernel):
         self, position: Tensor, evaluation: Evaluation, noise: Tensor, memory: Memory, inputs: StepInputs
     ) -> tuple[Tensor, Memory]:
         velocity, last, *scale = memory
-        gradient, (eta, xi) = evaluation.gradient, noise
-        eps, tau, beta = inputs.step_size, inputs.temperature, self.drift.smoothing
+        gradient, (η, ξ) = evaluation.gradient, noise
+        ε, τ, β = inputs.step_size, inputs.temperature, self.drift.smoothing
         # While it adapts the scale knows the current gradient, which bounds the kick; frozen, it is a constant.
         learnt = self.drift.scale_update(tuple(scale), gradient, inputs.started)
         scale = [inputs.adapting * new + (1 - inputs.adapting) * old for new, old in zip(learnt, scale, strict=True)]
-        stride = (2 * self.drift.bias_factor * inputs.annealing * eps * (1 - beta) / (1 + beta)) ** 0.5
+        stride = (2 * self.drift.bias_factor * inputs.annealing * ε * (1 - β) / (1 + β)) ** 0.5
 
         kicked = velocity - stride * self.drift.root(tuple(scale), gradient)
-        refreshed = beta * kicked + (tau * (1 - beta * beta)) ** 0.5 * xi
+        refreshed = β * kicked + (τ * (1 - β * β)) ** 0.5 * ξ
         inertia = 0.5 * stride * self.drift.root(tuple(scale), kicked + refreshed)
-        passing = tau**0.5 * eta  # the velocity made anew at every step
-        moved = position - eps * gradient + (0.5 * eps) ** 0.5 * (last + passing) + inertia
+        passing = τ**0.5 * η  # the velocity made anew at every step
+        moved = position - ε * gradient + (0.5 * ε) ** 0.5 * (last + passing) + inertia
         return moved, (refreshed, passing, *scale)
 
     @override
@@ -130,11 +130,11 @@ class Invariant(Kernel):
         annealed = f", the bias factor times {self.annealing}" if self.annealing != constant(1.0) else ""
         return "\n".join(
             [
-                f"{self.name}: d theta = -(grad U{bias}) dt + sqrt(2 * {tau:g}) dW",
-                f"  dm = gamma (grad U - m) dt + gamma sqrt(2 * {tau:g} / (a G)) dB,  gamma = (1 - {beta:g}) / eps, a G m the bias",
-                f"  step size eps = {self.step_size}; {self.drift.settings()}{annealed}, invariant",
+                f"{self.name}: dθ = -(grad U{bias}) dt + sqrt(2 * {tau:g}) dW",
+                f"  dm = γ (grad U - m) dt + γ sqrt(2 * {tau:g} / (a G)) dB,  γ = (1 - {beta:g}) / ε, a G m the bias",
+                f"  step size ε = {self.step_size}; {self.drift.settings()}{annealed}, invariant",
                 f"  target: exp(-U / {tau:g})",
-                f"  law: the target, effective temperature {tau:g}: exact on Gaussians, elsewhere up to O(eps^2), and up to the",
+                f"  law: the target, effective temperature {tau:g}: exact on Gaussians, elsewhere up to O(ε^2), and up to the",
                 f"    gradient's own noise (invariant form); {self._guarantee()}",
             ]
         )

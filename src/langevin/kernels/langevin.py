@@ -21,7 +21,7 @@ __all__ = ["Langevin"]
 
 @dataclass(frozen=True)
 class Langevin(Kernel):
-    """``theta' = theta - eps (G (g + a A_t) - tau Gamma) + sqrt(2 eps tau) G^(1/2) eta`` (equation 1; section 2 for G).
+    """``θ' = θ - ε (G (g + a A_t) - τ Γ) + sqrt(2 ε τ) G^(1/2) η`` (equation 1; section 2 for G).
 
     Args:
         drift: the adaptive bias ``a A_t``, read before the current gradient enters it.
@@ -70,14 +70,14 @@ class Langevin(Kernel):
     ) -> tuple[Tensor, Memory]:
         split = len(self.drift.memory)
         averages, metric_memory = memory[:split], memory[split:]
-        gradient, (eta,) = evaluation.gradient, noise
+        gradient, (η,) = evaluation.gradient, noise
         bias = self.drift.bias(averages)  # m_t and V_t: gradients before step t
         metric_memory = self.preconditioner.update(metric_memory, gradient, inputs.started)
         metric = self.preconditioner.metric(metric_memory, position)
 
         force = gradient if bias is None else gradient + inputs.annealing * bias
         move = inputs.step_size * self.preconditioner.apply(metric, force)
-        kick = self.noise_scale(inputs) * self.preconditioner.spread(metric, eta)
+        kick = self.noise_scale(inputs) * self.preconditioner.spread(metric, η)
         moved = position - move + kick
         gamma = self.preconditioner.divergence(metric, metric_memory, position, gradient)
         if gamma is not None:
@@ -103,10 +103,10 @@ class Langevin(Kernel):
         left, root = (f"{symbol} ", f"{symbol}^(1/2) ") if symbol else ("", "")
         annealed = f", the bias times {self.annealing}" if self.is_annealed else ""
         lines = [
-            f"{self.name}: d theta = -{left}(grad U{bias}) dt + sqrt(2 * {self.temperature:g}) {root}dW",
+            f"{self.name}: dθ = -{left}(grad U{bias}) dt + sqrt(2 * {self.temperature:g}) {root}dW",
             *(f"  {equation}" for equation in memory_equations),
             *([f"  {metric_sentence}"] if metric_sentence else []),
-            f"  step size eps = {self.step_size}" + (f"; {self.drift.settings()}{annealed}" if self.drift.settings() else ""),
+            f"  step size ε = {self.step_size}" + (f"; {self.drift.settings()}{annealed}" if self.drift.settings() else ""),
             f"  target: exp(-U / {self.temperature:g})",
             f"  law: {self._law()}",
         ]
@@ -121,12 +121,12 @@ class Langevin(Kernel):
             )
         if effective is None:
             return (
-                f"colder than the target, by 1 + a / sqrt(V + lambda) in each direction where the averages follow the "
+                f"colder than the target, by 1 + a / sqrt(V + λ) in each direction where the averages follow the "
                 f"gradient; effective temperature between 0 and {self.temperature:g} (published form)"
             )
         if effective == self.temperature:
-            return f"the target, effective temperature {effective:g}, up to O(eps) and the gradient's own noise"
+            return f"the target, effective temperature {effective:g}, up to O(ε) and the gradient's own noise"
         return (
-            f"effective temperature {effective:g} = tau / (1 + a) for steps so small that the average follows the "
+            f"effective temperature {effective:g} = τ / (1 + a) for steps so small that the average follows the "
             f"gradient (published form: colder than the target)"
         )

@@ -1,7 +1,9 @@
 """Samplers as `torch.optim.Optimizer`s: change one line of a training loop and it draws from the posterior."""
 
+from langevin.optim import named
 from langevin.optim.addresses import SharedNoiseWarning
 from langevin.optim.base import LangevinOptimizer
-from langevin.optim.named import ASGLD, MSGLD, PSGLD, SGHMC, SGLD, AdadeltaSGLD, AdaMaxSGLD
+from langevin.optim.named import *  # noqa: F403 (it says in __all__ what it exports)
 
-__all__ = ["ASGLD", "AdaMaxSGLD", "AdadeltaSGLD", "LangevinOptimizer", "MSGLD", "PSGLD", "SGHMC", "SGLD", "SharedNoiseWarning"]
+__all__ = ["LangevinOptimizer", "SharedNoiseWarning"]
+__all__ += named.__all__

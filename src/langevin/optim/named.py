@@ -12,9 +12,9 @@ __all__ = ["ASGLD", "AdaMaxSGLD", "AdadeltaSGLD", "MSGLD", "PSGLD", "SGHMC", "SG
 
 
 class SGLD(LangevinOptimizer):
-    """Stochastic gradient Langevin dynamics: ``theta' = theta - eps g + sqrt(2 eps tau) eta``.
+    """Stochastic gradient Langevin dynamics: ``θ' = θ - ε g + sqrt(2 ε τ) η``.
 
-    Here ``eps = lr / num_data`` and ``g = num_data * grad(loss) + grad(-log prior)``: the user calls ``loss.backward()`` on the
+    Here ``ε = lr / num_data`` and ``g = num_data * grad(loss) + grad(-log prior)``: the user calls ``loss.backward()`` on the
     mean loss and ``step()``. The formula is that of `langevin.sgld`.
 
     Args:
@@ -41,14 +41,14 @@ class SGLD(LangevinOptimizer):
 class PSGLD(LangevinOptimizer):
     """Preconditioned SGLD: `langevin.psgld` with V averaged over gradients of the mean loss (``num_data=N``).
 
-    ``V' = beta V + (1 - beta) (g / N)**2``, ``G = 1 / (eps + sqrt(V'))``,
-    ``theta' = theta - (lr / N) G g + sqrt(2 (lr / N) tau G) eta``
+    ``V' = β V + (1 - β) (g / N)**2``, ``G = 1 / (λ + sqrt(V'))``,
+    ``θ' = θ - (lr / N) G g + sqrt(2 (lr / N) τ G) η``
 
     Args:
         params: parameters, or groups of them.
         lr: learning rate as in RMSprop, on the mean loss.
-        beta: smoothing factor of V.
-        eps: lambda, outside the root, on the scale of the mean loss.
+        beta: β, the smoothing factor of V.
+        eps: λ, outside the root, on the scale of the mean loss.
         common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
 
     Example:
@@ -69,12 +69,12 @@ class PSGLD(LangevinOptimizer):
 class SGHMC(LangevinOptimizer):
     """Stochastic gradient HMC: `langevin.sghmc`; at temperature 0 it is SGD with momentum beta.
 
-    ``v' = beta v - (lr / N) g + sqrt(2 tau (lr / N) (1 - beta)) eta``, ``theta' = theta + v'``
+    ``v' = β v - (lr / N) g + sqrt(2 τ (lr / N) (1 - β)) η``, ``θ' = θ + v'``
 
     Args:
         params: parameters, or groups of them.
         lr: learning rate as in SGD, on the mean loss.
-        beta: share of the velocity that is kept, SGD's momentum.
+        beta: β, the share of the velocity that is kept, SGD's momentum.
         common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
 
     Example:
@@ -93,14 +93,14 @@ class SGHMC(LangevinOptimizer):
 class MSGLD(LangevinOptimizer):
     """Momentum SGLD, Algorithm 1 as published or in its invariant form: `langevin.msgld`.
 
-    ``theta' = theta - (lr / N) (g + a m) + sqrt(2 (lr / N) tau) eta``, then ``m' = beta m + (1 - beta) g``
+    ``θ' = θ - (lr / N) (g + a m) + sqrt(2 (lr / N) τ) η``, then ``m' = β m + (1 - β) g``
 
     Args:
         params: parameters, or groups of them.
         lr: learning rate as in SGD, on the mean loss.
         bias_factor: a.
-        beta: beta_1.
-        invariant: give the momentum noise of its own, so that the posterior is invariant.
+        beta: β, the smoothing factor of m.
+        invariant: give the momentum its own noise, so that the posterior is invariant.
         common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
 
     Example:
@@ -128,16 +128,16 @@ class MSGLD(LangevinOptimizer):
 class ASGLD(LangevinOptimizer):
     """Adam SGLD, Algorithm 2 as published or in its invariant form: `langevin.asgld`.
 
-    ``theta' = theta - (lr / N) (g + a m / sqrt(V + lambda)) + sqrt(2 (lr / N) tau) eta``, then
-    ``m' = beta_1 m + (1 - beta_1) g`` and ``V' = beta_2 V + (1 - beta_2) g**2``
+    ``θ' = θ - (lr / N) (g + a m / sqrt(V + λ)) + sqrt(2 (lr / N) τ) η``, then
+    ``m' = β₁ m + (1 - β₁) g`` and ``V' = β₂ V + (1 - β₂) g**2``
 
     Args:
         params: parameters, or groups of them.
         lr: learning rate as in SGD, on the mean loss.
         bias_factor: a. The Adam term has size a whatever the size of g, which is N times that of the mean loss's gradient.
-        betas: (beta_1, beta_2), with beta_1**2 < beta_2.
-        eps_root: lambda, inside the root.
-        invariant: give the momentum noise of its own, so that the posterior is invariant once V is frozen.
+        betas: (β₁, β₂), with β₁**2 < β₂.
+        eps_root: λ, inside the root.
+        invariant: give the momentum its own noise, so that the posterior is invariant once V is frozen.
         adapt_steps: steps after which V is frozen, when invariant; by default 10,000.
         common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
 
@@ -169,16 +169,16 @@ class ASGLD(LangevinOptimizer):
 class AdaMaxSGLD(LangevinOptimizer):
     """AdaMax SGLD (section 3.3), published or invariant form: `langevin.adamax_sgld`.
 
-    ``theta' = theta - (lr / N) (g + a m / (u + eps)) + sqrt(2 (lr / N) tau) eta``, then
-    ``m' = beta_1 m + (1 - beta_1) g`` and ``u' = max(beta_2 u, |g|)``
+    ``θ' = θ - (lr / N) (g + a m / (u + λ)) + sqrt(2 (lr / N) τ) η``, then
+    ``m' = β₁ m + (1 - β₁) g`` and ``u' = max(β₂ u, |g|)``
 
     Args:
         params: parameters, or groups of them.
         lr: learning rate as in SGD, on the mean loss.
         bias_factor: a.
-        betas: (beta_1, beta_2), with beta_1 < beta_2.
-        eps: lambda.
-        invariant: give the momentum noise of its own, so that the posterior is invariant once u is frozen.
+        betas: (β₁, β₂), with β₁ < β₂.
+        eps: λ.
+        invariant: give the momentum its own noise, so that the posterior is invariant once u is frozen.
         adapt_steps: steps after which u is frozen, when invariant; by default 10,000.
         common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
 
@@ -210,15 +210,15 @@ class AdaMaxSGLD(LangevinOptimizer):
 class AdadeltaSGLD(LangevinOptimizer):
     """Adadelta SGLD (section 3.3): `langevin.adadelta_sgld`.
 
-    ``theta' = theta - (lr / N) (g + a A) + sqrt(2 (lr / N) tau) eta``, then ``V' = beta V + (1 - beta) g**2``,
-    ``A' = sqrt(D + lambda) / sqrt(V' + lambda) g`` and ``D' = beta D + (1 - beta) A'**2``
+    ``θ' = θ - (lr / N) (g + a A) + sqrt(2 (lr / N) τ) η``, then ``V' = β V + (1 - β) g**2``,
+    ``A' = sqrt(D + λ) / sqrt(V' + λ) g`` and ``D' = β D + (1 - β) A'**2``
 
     Args:
         params: parameters, or groups of them.
         lr: learning rate as in SGD, on the mean loss.
         bias_factor: a.
-        beta: Zeiler's rho.
-        eps_root: lambda, inside the roots.
+        beta: β, Zeiler's ρ.
+        eps_root: λ, inside the roots.
         common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
 
     Example:

@@ -1,0 +1,120 @@
+"""Langevin steps without inertia: SGLD, in a metric that follows the gradients or the position, and with any parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from langevin.checks import check_function
+from langevin.drifts import Drift, NoDrift
+from langevin.kernels import Kernel, Langevin
+from langevin.preconditioners import RMS, Fisher, Identity, Preconditioner
+from langevin.samplers.base import StepSize, make
+from langevin.schedules import as_schedule
+
+__all__ = ["compose", "psgld", "sgld", "sgrld"]
+
+
+def sgld(step_size: StepSize, *, temperature: float = 1.0) -> Langevin:
+    """Stochastic gradient Langevin dynamics (Welling and Teh 2011; section 2).
+
+    ``θ' = θ - ε g + sqrt(2 ε τ) η``
+
+    Args:
+        step_size: ε, on the energy U = N * mean NLL - log prior; a number or a schedule.
+        temperature: τ; the target is exp(-U / τ).
+
+    Differs from: the original paper writes ``ε / 2`` for our ``ε``.
+
+    Example:
+        >>> sgld(step_size=0.01).describe()
+        sgld: dθ = -(grad U) dt + sqrt(2 * 1) dW
+          step size ε = 0.01
+          target: exp(-U / 1)
+          law: the target, effective temperature 1, up to O(ε) and the gradient's own noise
+    """
+    return make(Langevin, "sgld", step_size, temperature)
+
+
+def psgld(
+    step_size: StepSize,
+    *,
+    beta: float = 0.99,
+    eps: float = 1e-5,
+    num_data: float = 1.0,
+    curvature: Callable[[Tensor], Tensor] | None = None,
+    temperature: float = 1.0,
+) -> Langevin:
+    """Preconditioned SGLD (Li et al. 2016; section 2).
+
+    ``V' = β V + (1 - β) (g / num_data)**2``, ``G = 1 / (λ + sqrt(V'))``, ``θ' = θ - ε (G g - τ Γ) + sqrt(2 ε τ G) η``
+
+    Args:
+        step_size: ε on U; a number or a schedule.
+        beta: β, the smoothing factor of V.
+        eps: λ, outside the root.
+        num_data: N makes V an average over gradients of the mean loss, as the paper's settings need; 1 takes grad U.
+        curvature: function of one position that returns the diagonal of the Hessian; turns the Γ term on.
+        temperature: τ.
+
+    Differs from: Li et al. start V at zero, which makes the first step huge; ours starts at the first squared gradient.
+    Without Γ the law is the target only while V stands still (`preconditioners.RMS` says by how much it is off).
+
+    Example:
+        >>> psgld(step_size=0.01).memory
+        ('metric_average',)
+    """
+    return make(Langevin, "psgld", step_size, temperature, preconditioner=RMS(beta, eps, num_data, curvature))
+
+
+def sgrld(
+    step_size: StepSize, *, metric: Callable[[Tensor], Tensor], correction: bool = True, temperature: float = 1.0
+) -> Langevin:
+    """Stochastic gradient Riemannian Langevin dynamics (Girolami and Calderhead 2011; section 2).
+
+    ``θ' = θ - ε (F^-1 g - τ Γ) + sqrt(2 ε τ) F^(-1/2) η`` with ``Γ_i = sum_j d F^-1_ij / d θ_j``
+
+    Args:
+        step_size: ε on U; a number or a schedule.
+        metric: function of one position (dim,) that returns F (dim, dim), the Fisher information; targets offer it as `metric`.
+        correction: add Γ, by automatic differentiation.
+        temperature: τ.
+
+    Example:
+        >>> import torch
+        >>> sgrld(step_size=0.01, metric=lambda theta: torch.eye(2)).memory
+        ()
+    """
+    check_function("sgrld", "metric", metric, "a function of one position (dim,)")
+    return make(Langevin, "sgrld", step_size, temperature, preconditioner=Fisher(metric, correction))
+
+
+def compose(
+    step_size: StepSize,
+    *,
+    drift: Drift | None = None,
+    preconditioner: Preconditioner | None = None,
+    annealing: Callable[[int], float] | float = 1.0,
+    temperature: float = 1.0,
+) -> Langevin:
+    """Put any drift and any preconditioner together (section 3.3: "can be used together"); `annealing` multiplies the bias.
+
+    Example:
+        >>> from langevin.drifts import Momentum
+        >>> from langevin.preconditioners import RMS
+        >>> compose(step_size=0.01, drift=Momentum(), preconditioner=RMS()).memory
+        ('average', 'metric_average')
+    """
+    return make(
+        Langevin,
+        "compose",
+        step_size,
+        temperature,
+        NoDrift() if drift is None else drift,
+        Identity() if preconditioner is None else preconditioner,
+        as_schedule("compose", "annealing", annealing),
+    )
+
+
+NAMED: dict[str, Callable[..., Kernel]] = {"sgld": sgld, "psgld": psgld, "sgrld": sgrld}

@@ -1,0 +1,64 @@
+"""The steps of "How to add a sampler" in CONTRIBUTING.md, taken in a copy of the repository: they work, in five files at most."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SECTION = (ROOT / "CONTRIBUTING.md").read_text().partition("## How to add a sampler")[2].partition("\n## ")[0]
+BLOCKS = {path: textwrap.dedent(code) for path, code in re.findall(r"```python\n +# (\S+)\n(.*?)```", SECTION, re.S)}
+NEW = "amsgrad"
+
+
+def run_tests(copy, *arguments):
+    """Run pytest in the copy, over the package that stands there."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "XDG_CACHE_HOME": str(copy / "cache")}
+    return subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    copy = tmp_path_factory.mktemp("copy")
+    for part in ("src", "tests"):
+        shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    for path, code in BLOCKS.items():
+        with (copy / path).open("a") as file:
+            file.write("\n\n" + code)
+    return copy
+
+
+def test_a_sampler_takes_five_files_which_are_there():
+    assert len({*BLOCKS, "CHANGELOG.md"}) == 5 == SECTION.count("\n   ```python") + 1
+    assert all((ROOT / path).exists() for path in BLOCKS)
+    assert not any(NEW in (ROOT / path).read_text().lower() for path in BLOCKS)  # else the copy would show nothing
+
+
+def test_the_new_sampler_passes_the_tests_of_the_table(copy):
+    """Contract, plain loops, reductions and documentation; of the optimizer that it equals the sampler, fused or not."""
+    chosen = f"in_the_table or {NEW} and (not optim or (functional_sampler or fused_engine) and None and dtype0)"
+    places = ("tests/contract", "tests/law", "tests/optim/test_optimizer.py", "src/langevin/samplers/adaptive.py")
+    found = run_tests(copy, "-k", chosen, *places)
+    assert found.returncode == 0, found.stdout[-3000:] + found.stderr[-1000:]
+    assert int(re.search(r"(\d+) passed", found.stdout)[1]) > 40
+
+
+def test_a_mistake_in_it_is_seen(copy):
+    path = copy / "src/langevin/drifts/adam.py"
+    right = path.read_text()
+    path.write_text(right.replace("largest.maximum(square_average)", "square_average"))
+    try:
+        found = run_tests(copy, "-k", NEW, "tests/law/test_golden.py")
+    finally:
+        path.write_text(right)
+    assert found.returncode == 1
+    assert "2 failed" in found.stdout
