@@ -13,14 +13,13 @@ sampler that has nothing but what every sampler must have. posteriors and blackj
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib.util
 import itertools
 import json
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
 
 ROWS = {  # 0.1.0 counted by hand; 0.1.0 counted by this script; what is wanted
     "lv.sample, one step": (14, 11, 8),
@@ -40,9 +39,11 @@ ROWS = {  # 0.1.0 counted by hand; 0.1.0 counted by this script; what is wanted
 class Walk:
     """A call, and what of some packages ran in it: (file, function, classes of the object whose method it is) for each event."""
 
-    def __init__(self, packages, call):
-        """Run it."""
+    def __init__(self, packages, call, before=1):
+        """Run it, `before` that as often as said: what is made once is made."""
         self.folders, self.events = [Path(importlib.import_module(name).__file__).parent for name in packages], []
+        for _ in range(before):
+            call()
         sys.setprofile(self._note)
         call()
         sys.setprofile(None)
@@ -80,7 +81,6 @@ def ours():
         return lv.sample(lv.msgld(0.01), target, torch.zeros(4, 2), num_steps=20, compile=False, progress=False)
 
     target = lv.targets.gaussian([[1.0, 0.9], [0.9, 1.0]])
-    sample()
     walk = Walk(["langevin"], sample)
     home = walk.name(sys.modules[type(target).__module__].__file__)
     starts = [at for at, (name, what, _) in enumerate(walk.events) if (name, what) == (home, "call evaluate")]
@@ -92,9 +92,7 @@ def ours():
         model = torch.nn.Linear(3, 2)
         optimizer = kind(model.parameters(), lr=0.1, **settings)
         model(torch.ones(5, 3)).square().mean().backward()
-        for _ in range(2):
-            optimizer.step()
-        return Walk([package], optimizer.step)
+        return Walk([package], optimizer.step, before=2)
 
     for name, fused in (("fused", True), ("plain torch", False)):
         walk = third_step(lv.optim.MSGLD, "langevin", num_data=5, fused=fused)
@@ -106,9 +104,9 @@ def ours():
     landsat = importlib.import_module(f"{home}.landsat").LANDSAT
     scale, method = landsat.scale("quick"), landsat.method("msgld")
     scale = dataclasses.replace(scale, settings={**scale.settings, "epochs": 1, "averaged_steps": 50, "compile": False})
-    with tempfile.TemporaryDirectory() as folder:
-        call = functools.partial(landsat.run, method, scale, range(1), Path(folder), lambda share: None)
-        yield "a cell of the Landsat experiment", Walk(["langevin", home.split(".")[0]], call).files()
+    with TemporaryDirectory() as folder:
+        walk = Walk(["langevin", home.split(".")[0]], lambda: landsat.run(method, scale, range(1), Path(mkdtemp(dir=folder)), abs))
+    yield "a cell of the Landsat experiment", walk.files()
 
     root = Path(lv.__file__).parents[2]
     sources = (*root.glob("src/**/*.py"), *root.glob("tests/**/*.py"))

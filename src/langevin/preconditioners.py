@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -27,7 +27,7 @@ class Preconditioner(Protocol):
     @property
     def memory(self) -> tuple[str, ...]:
         """Names of the remembered tensors."""
-        ...
+        return ()
 
     @property
     def is_elementwise(self) -> bool:
@@ -36,11 +36,11 @@ class Preconditioner(Protocol):
 
     def update(self, memory: Memory, gradient: Tensor, started: Number) -> Memory:
         """Return the memory with this step's gradient in it; `started` is 0 at step 0 and 1 afterwards."""
-        ...
+        return ()
 
     def metric(self, memory: Memory, position: Tensor) -> Any:
         """Return G in whatever form `apply` and `spread` take."""
-        ...
+        return None
 
     def apply(self, metric: Any, force: Tensor) -> Tensor:
         """Return ``G force``."""
@@ -52,7 +52,7 @@ class Preconditioner(Protocol):
 
     def divergence(self, metric: Any, memory: Memory, position: Tensor, gradient: Tensor) -> Tensor | None:
         """Return Γ, or None where it is zero or left out."""
-        ...
+        return None
 
     def describe(self) -> tuple[str, str]:
         """Return the symbol of G for the SDE ('' for the identity) and a sentence on it."""
@@ -63,19 +63,6 @@ class Preconditioner(Protocol):
 class Identity(Preconditioner):
     """``G = I``."""
 
-    @property
-    @override
-    def memory(self) -> tuple[str, ...]:
-        return ()
-
-    @override
-    def update(self, memory: Memory, gradient: Tensor, started: Number) -> Memory:
-        return ()
-
-    @override
-    def metric(self, memory: Memory, position: Tensor) -> None:
-        return None
-
     @override
     def apply(self, metric: None, force: Tensor) -> Tensor:
         return force
@@ -83,10 +70,6 @@ class Identity(Preconditioner):
     @override
     def spread(self, metric: None, noise: Tensor) -> Tensor:
         return noise
-
-    @override
-    def divergence(self, metric: None, memory: Memory, position: Tensor, gradient: Tensor) -> None:
-        return None
 
     @override
     def describe(self) -> tuple[str, str]:
@@ -111,6 +94,8 @@ class RMS(Preconditioner):
         curvature: function of one position (dim,) that returns the diagonal of the Hessian of U; when given, Γ is added.
     """
 
+    memory: ClassVar[tuple[str, ...]] = ("metric_average",)
+
     beta: float = 0.99
     eps: float = 1e-5
     num_data: float = 1.0
@@ -122,11 +107,6 @@ class RMS(Preconditioner):
         check_field(self, "RMS", "num_data", "0 < num_data <= 1e150", lambda v: 0 < v <= 1e150)
         if self.curvature is not None:
             check_function("RMS", "curvature", self.curvature, "None or a function of one position (dim,)")
-
-    @property
-    @override
-    def memory(self) -> tuple[str, ...]:
-        return ("metric_average",)
 
     @property
     @override
@@ -178,26 +158,14 @@ class Fisher(Preconditioner):
         correction: add Γ, by automatic differentiation; needed whenever F depends on θ.
     """
 
+    is_elementwise: ClassVar[bool] = False
+
     information: Callable[[Tensor], Tensor]
     correction: bool = True
 
     def __post_init__(self) -> None:
         check_function("Fisher", "information", self.information, "a function of one position (dim,)")
         check_bool("Fisher", "correction", self.correction)
-
-    @property
-    @override
-    def memory(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    @override
-    def is_elementwise(self) -> bool:
-        return False
-
-    @override
-    def update(self, memory: Memory, gradient: Tensor, started: Number) -> Memory:
-        return ()
 
     @override
     def metric(self, memory: Memory, position: Tensor) -> Tensor:

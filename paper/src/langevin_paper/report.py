@@ -33,7 +33,7 @@ def write_report(records: str | os.PathLike[str], out: str | os.PathLike[str], s
     """Write ``index.html``, the same in Markdown as ``report.md``, and the pictures.
 
     Args:
-        records: a folder that `langevin run` made.
+        records: a folder that `langevin-paper run` made.
         out: where the page goes.
         scale: show this scale only; by default the largest that each experiment has, and smaller ones that add rows.
 

@@ -80,7 +80,7 @@ class Scale:
         settings: plain values that the experiment's `run` reads: every number that a result depends on stands here or in the
             method's settings, so that records hold it.
         num_seeds: seeds 0, 1, ... that are run by default.
-        seconds: what a cell takes, about, on one quiet core with compiling; for `langevin list` and the time left.
+        seconds: what a cell takes, about, on one quiet core with compiling; for `langevin-paper list` and the time left.
         is_paper: whether the numbers may be held against the published ones.
     """
 

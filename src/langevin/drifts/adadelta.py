@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 from typing_extensions import override
@@ -32,6 +33,8 @@ class Adadelta(Drift):
         ('bias', 'square_average', 'bias_square')
     """
 
+    memory: ClassVar[tuple[str, ...]] = ("bias", "square_average", "bias_square")
+
     bias_factor: float = 1.0
     beta: float = 0.9
     eps_root: float = 1e-6
@@ -40,11 +43,6 @@ class Adadelta(Drift):
         check_field(self, "Adadelta", "bias_factor", ">= 0", lambda v: v >= 0)
         check_field(self, "Adadelta", "beta", "0 <= beta < 1", lambda v: 0 <= v < 1)
         check_field(self, "Adadelta", "eps_root", "> 0", lambda v: v > 0)
-
-    @property
-    @override
-    def memory(self) -> tuple[str, ...]:
-        return ("bias", "square_average", "bias_square")
 
     @override
     def bias(self, memory: Memory) -> Tensor:

@@ -7,13 +7,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
 from langevin.checks import check_field, check_number, needs
-from langevin.drifts.base import Memory, Number, ScaledAverage
+from langevin.drifts.base import Memory, Number
+from langevin.drifts.momentum import ScaledAverage
 
 __all__ = ["AdaMax", "Adam", "AdamFull"]
 
@@ -58,6 +60,8 @@ class Adam(_AdamLike):
         ('average', 'square_average')
     """
 
+    scale_memory: ClassVar[tuple[str, ...]] = ("square_average",)
+
     eps_root: float = 1e-5
 
     def __post_init__(self) -> None:
@@ -66,11 +70,6 @@ class Adam(_AdamLike):
         _check_betas("Adam", self.betas)
         if self.betas[0] ** 2 >= self.betas[1]:
             raise needs("Adam", "betas", "beta_1**2 < beta_2 (Theorem 3.2)", self.betas)
-
-    @property
-    @override
-    def scale_memory(self) -> tuple[str, ...]:
-        return ("square_average",)
 
     @override
     def scale_update(self, memory: Memory, gradient: Tensor, started: Number = 1.0) -> Memory:
@@ -108,10 +107,7 @@ class AdamFull(Adam):
         torch.Size([4, 3, 3])
     """
 
-    @property
-    @override
-    def is_elementwise(self) -> bool:
-        return False
+    is_elementwise: ClassVar[bool] = False
 
     @override
     def start(self, position: Tensor) -> Memory:
@@ -163,6 +159,8 @@ class AdaMax(_AdamLike):
         ('average', 'largest')
     """
 
+    scale_memory: ClassVar[tuple[str, ...]] = ("largest",)
+
     eps: float = 1e-8
 
     def __post_init__(self) -> None:
@@ -171,11 +169,6 @@ class AdaMax(_AdamLike):
         _check_betas("AdaMax", self.betas)
         if self.betas[0] >= self.betas[1]:
             raise needs("AdaMax", "betas", "beta_1 < beta_2", self.betas)
-
-    @property
-    @override
-    def scale_memory(self) -> tuple[str, ...]:
-        return ("largest",)
 
     @override
     def scale_update(self, memory: Memory, gradient: Tensor, started: Number = 1.0) -> Memory:

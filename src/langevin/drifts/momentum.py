@@ -1,16 +1,81 @@
-"""The momentum bias of MSGLD (Algorithm 1): an exponential average of past gradients."""
+"""The momentum bias of MSGLD (Algorithm 1), an average of past gradients; and the family ``a G m`` of scaled averages."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 from torch import Tensor
 from typing_extensions import override
 
 from langevin.checks import check_field
-from langevin.drifts.base import Memory, ScaledAverage
+from langevin.drifts.base import Drift, Memory, Number
 
-__all__ = ["Momentum"]
+__all__ = ["Momentum", "ScaledAverage"]
+
+
+class ScaledAverage(Drift):
+    """``a A_t = a G(V_t) m_t`` with ``m_{t+1} = β m_t + (1 - β) g_t``: momentum, Adam, AdaMax.
+
+    G is symmetric and positive, and V whatever it is made from. The invariant kernel replaces m by a velocity and asks for
+    ``G^(1/2)`` instead; so both forms of a sampler have their scale from the same place.
+    """
+
+    bias_factor: float
+
+    @property
+    @abstractmethod
+    def smoothing(self) -> float:
+        """The β of m."""
+
+    @property
+    def scale_memory(self) -> tuple[str, ...]:
+        """Names of the tensors that make up V."""
+        return ()
+
+    def scale_update(self, memory: Memory, gradient: Tensor, started: Number = 1.0) -> Memory:
+        """Return V after this step's gradient; with `started` 0 it holds this gradient alone."""
+        return ()
+
+    @abstractmethod
+    def scale(self, memory: Memory, vector: Tensor) -> Tensor:
+        """Return ``G vector``."""
+
+    @abstractmethod
+    def root(self, memory: Memory, vector: Tensor) -> Tensor:
+        """Return ``G^(1/2) vector``."""
+
+    @abstractmethod
+    def scale_sde(self) -> tuple[str, ...]:
+        """Return ``G m``, then the equations of V, as text."""
+
+    @override
+    def sde(self) -> tuple[str, ...]:
+        scaled, *equations = self.scale_sde()
+        return f" + {self.bias_factor:g} {scaled}", f"dm = ((1 - {self.smoothing:g}) / ε) (grad U - m) dt", *equations
+
+    @property
+    @override
+    def memory(self) -> tuple[str, ...]:
+        return ("average", *self.scale_memory)
+
+    @override
+    def bias(self, memory: Memory) -> Tensor:
+        average, *scale_memory = memory
+        return self.bias_factor * self.scale(tuple(scale_memory), average)
+
+    @override
+    def update(self, memory: Memory, gradient: Tensor) -> Memory:
+        average, *scale_memory = memory
+        beta = self.smoothing
+        return (beta * average + (1 - beta) * gradient, *self.scale_update(tuple(scale_memory), gradient))
+
+    @override
+    def cooling(self) -> float | None:
+        if self.bias_factor == 0:
+            return 1.0
+        # Where m follows grad U the drift is (1 + a G) grad U, against noise of temperature τ; a scale differs by direction.
+        return None if self.scale_memory else 1 + self.bias_factor
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -28,6 +28,8 @@ class SideBySide(Kernel):
     The formula stands in their `update` alone. It is run by their twin, whose numbers are tensors (chains, 1), on inputs that are
     tensors likewise.
     """
+
+    differs_by_chain: ClassVar[bool] = True
 
     kernels: tuple[Kernel, ...] = ()
     chains_each: int = 1
@@ -54,11 +56,6 @@ class SideBySide(Kernel):
     @override
     def needs_energy(self) -> bool:
         return self.kernels[0].needs_energy
-
-    @property
-    @override
-    def differs_by_chain(self) -> bool:
-        return True
 
     @property
     @override

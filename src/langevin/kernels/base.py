@@ -154,9 +154,9 @@ class Kernel(ABC):
         return (2 * inputs.step_size * inputs.temperature) ** 0.5
 
     @property
-    @abstractmethod
     def effective_temperature(self) -> float | None:
         """Temperature of the law for small steps and exact gradients; None where no single temperature describes it."""
+        return self.temperature
 
     @property
     @abstractmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -39,6 +40,8 @@ class CompleteRecipe(Kernel):
         kinetic: energy of the auxiliary variables, a function of a vector that returns a number.
     """
 
+    is_elementwise: ClassVar[bool] = False
+
     diffusion: Callable[[Tensor], Tensor] | None = None
     curl: Callable[[Tensor], Tensor] | None = None
     num_auxiliary: int = 0
@@ -61,11 +64,6 @@ class CompleteRecipe(Kernel):
     @override
     def num_noises(self) -> int:
         return 1 + self.num_auxiliary
-
-    @property
-    @override
-    def is_elementwise(self) -> bool:
-        return False
 
     @override
     def update(
@@ -114,11 +112,6 @@ class CompleteRecipe(Kernel):
         if not self.num_auxiliary:
             return auxiliary
         return torch.func.vmap(torch.func.grad(self.kinetic))(auxiliary)
-
-    @property
-    @override
-    def effective_temperature(self) -> float:
-        return self.temperature
 
     @property
     @override

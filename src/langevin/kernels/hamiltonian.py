@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 from typing_extensions import override
@@ -27,16 +28,13 @@ class Hamiltonian(Kernel):
         beta: β, the share of the velocity that is kept, in [0, 1); 0 is SGLD.
     """
 
+    memory: ClassVar[tuple[str, ...]] = ("velocity",)
+
     beta: float = 0.9
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_field(self, self.name, "beta", "0 <= beta < 1", lambda v: 0 <= v < 1)
-
-    @property
-    @override
-    def memory(self) -> tuple[str, ...]:
-        return ("velocity",)
 
     @override
     def update(
@@ -50,11 +48,6 @@ class Hamiltonian(Kernel):
     @override
     def noise_scale(self, inputs: StepInputs) -> Number:
         return (2 * inputs.temperature * inputs.step_size * (1 - self.beta)) ** 0.5
-
-    @property
-    @override
-    def effective_temperature(self) -> float:
-        return self.temperature
 
     @property
     @override

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -46,6 +47,8 @@ class Invariant(Kernel):
             `sample`; stepped by hand, G then follows for ever, and the law holds as far as it changes slowly.
     """
 
+    num_noises: ClassVar[int] = 2
+
     drift: ScaledAverage = field(default_factory=Momentum)
     annealing: Schedule = constant(1.0)
     adapt_steps: int | None = None
@@ -63,11 +66,6 @@ class Invariant(Kernel):
     @override
     def memory(self) -> tuple[str, ...]:
         return ("velocity", "passing_velocity", *self.drift.scale_memory)
-
-    @property
-    @override
-    def num_noises(self) -> int:
-        return 2
 
     @property
     @override
@@ -117,11 +115,6 @@ class Invariant(Kernel):
         # sqrt(ε τ / 2) (η + η') and (h / 2) sqrt(τ (1 - β^2)) ξ', where G is one, as in the first step
         inertia = self.drift.bias_factor * inputs.annealing * (1 - self.drift.smoothing) ** 2 / 2
         return (inputs.step_size * inputs.temperature * (1 + inertia)) ** 0.5
-
-    @property
-    @override
-    def effective_temperature(self) -> float:
-        return self.temperature
 
     @property
     @override
