@@ -298,7 +298,7 @@ TABLE = {
     "noise like others": (lambda: noisy(like=torch.zeros(3, 4)), ValueError, r"noisy\(like=.*2 elements, got 4"),
     "noise for other chains": (lambda: noisy(chains=range(1)), ValueError, r"noisy\(chains=.*3 chains.*got 1"),
     "data of no posterior": (lambda: NETWORK.check_data(None), TypeError, r"Posterior\(data=.*got None"),
-    "inputs without values": (lambda: NETWORK.predict(torch.zeros(2, 9), META), TypeError, r"Posterior\(x=.*values.*meta"),
+    "inputs without values": (lambda: lv.predict(NETWORK, torch.zeros(2, 9), META), TypeError, r"Posterior\(x=.*values.*meta"),
     "a position that is a text": (lambda: NETWORK.module("theta"), TypeError, r"module\(position=.*'theta'"),
     "a module of many draws": (lambda: NETWORK.module(torch.zeros(2, 9)), ValueError, r"module\(position=.*\(9,\).*\(2, 9\)"),
     "the epoch of a permutation": (lambda: lv.noise.permutation(0, 0, -1, 5), ValueError, r"permutation\(epoch=.*-1"),

@@ -90,10 +90,10 @@ def test_a_run_goes_on_bit_for_bit_from_every_checkpoint(tmp_path, monkeypatch, 
 
 @pytest.mark.usefixtures("checkpoint_always")
 def test_a_run_that_was_compiled_by_auto_is_resumed_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(lv.engines.blocks, "_COMPILE_SECONDS", 0.0)
+    monkeypatch.setattr(lv.engines.compiled, "_COMPILE_SECONDS", 0.0)
     whole, copies = copies_of_a_run(tmp_path, monkeypatch, compile="auto")
     assert whole.compiled
-    monkeypatch.setattr(lv.engines.blocks, "_COMPILE_SECONDS", 1e9)  # another library would say no now; the run has said yes
+    monkeypatch.setattr(lv.engines.compiled, "_COMPILE_SECONDS", 1e9)  # another library would say no now; the run has said yes
     same(lv.resume(copies[-2], KERNEL, TARGET, data=X), whole)
 
 
@@ -534,7 +534,7 @@ def numbers(*shape):
 
 MANIFEST = {
     "num_steps": 7, "warmup": 0, "thin": 1, "seed": 0, "first_chain": 5, "num_chains": 3, "dim": 2, "num_draws": 7,
-    "batch_size": None, "keep": "positions", "compile": False, "description": "text", "tuned": None, "control_variate": None,
+    "batch_size": None, "keep": "positions", "compile": False, "description": "text", "found": "", "tuned": None, "control_variate": None,
     "fingerprints": {},
 }  # fmt: skip
 

@@ -11,7 +11,7 @@ from torch import nn
 import langevin.store.journal
 from langevin.store.bank import SampleBank
 
-SOURCE = str(Path(langevin.store.journal.__file__).parent)
+SOURCE = str(Path(langevin.store.journal.__file__).parents[1])
 
 # The bank without the rest of the package: children start in half the time.
 PRELUDE = """

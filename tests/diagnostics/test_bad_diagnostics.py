@@ -171,7 +171,7 @@ SAMPLES = {
     "ksd target": (
         lambda s: dg.ksd(s, None),
         TypeError,
-        "ksd(target=...) needs a target such as targets.energy(...), got None",
+        "ksd(target=...) needs a target such as targets.energy(...), a subclass of targets.Target, got None",
     ),
     "ksd without data": (
         lambda s: dg.ksd(s, LIKELIHOOD),

@@ -82,6 +82,7 @@ def sample(
         what was drawn so far, after the step that is being taken; a second one does not wait for that.
 
     Example:
+        >>> import torch
         >>> import langevin as lv
         >>> target = lv.targets.gaussian([[1.0, 0.9], [0.9, 1.0]])
         >>> lv.sample(lv.sgld(step_size=0.05), target, torch.zeros(4, 2), num_steps=300, warmup=100).draws.shape
