@@ -40,7 +40,7 @@ def enter_peer_environment():
         venv.create(folder, with_pip=True)
         pip = [python, "-m", "pip", "install", "--quiet", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, "torch==2.13.0"], check=True)
-        subprocess.run([*pip, *PEERS, "--editable", str(ROOT), "torch==2.13.0"], check=True)
+        subprocess.run([*pip, *PEERS, "--editable", str(ROOT), "--editable", str(ROOT / "paper"), "torch==2.13.0"], check=True)
         (folder / "installed").touch()
     os.execv(python, [str(python), *sys.argv])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
@@ -37,6 +37,8 @@ __all__ = [
 class Schedule:
     """A function of the step that is a value; a new one is a frozen dataclass with `__call__` and `__str__`."""
 
+    is_constant: ClassVar[bool] = False  # whether every step has the same value, and none explores
+
     def __call__(self, step: int) -> float:
         """Return the value at `step`."""
         raise NotImplementedError
@@ -50,6 +52,7 @@ class Schedule:
 class Constant(Schedule):
     """``value`` at every step; use `constant` to build one."""
 
+    is_constant: ClassVar[bool] = True
     value: float
 
     def __post_init__(self) -> None:

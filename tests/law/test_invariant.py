@@ -12,6 +12,7 @@ from scipy.integrate import quad
 from stepping import step as step_by_hand
 
 import langevin as lv
+from langevin.engines.blocks import stack_inputs
 from langevin.kernels import KernelState
 
 NUM_CHAINS = 200_000
@@ -185,3 +186,28 @@ def test_a_given_step_size_takes_the_place_of_the_schedule_and_its_phases():
     assert kernel.inputs(2)[:2] == (schedule(2), 0.0)
     assert kernel.inputs(2, step_size=0.3)[:2] == (0.3, 0.7)
     assert kernel.inputs(7)[:2] == (schedule(7), 0.7)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        lv.sgld(0.01),
+        lv.sgld(lambda step: 0.01),
+        lv.msgld(0.01, bias_factor=lv.schedules.polynomial(2.0)),
+        lv.msgld(lv.schedules.cyclical(0.01, cycle_length=10, exploration=0.5)),
+        lv.asgld(0.01, invariant=True, adapt_steps=37),
+        lv.side_by_side([lv.sgld(0.01), lv.sgld(0.02)]),
+    ],
+    ids=["constant", "function", "annealed", "cycles", "freezing", "side by side"],
+)
+@pytest.mark.parametrize("steps", [range(1), range(50), range(1, 30), range(30, 60), range(37, 60), range(36, 38)])
+def test_the_inputs_of_a_block_are_those_of_its_steps(kernel, steps):
+    """And what is the same is one object, by which the engines know it."""
+    found = kernel.inputs_of(steps)
+    assert [str(inputs) for inputs in found] == [str(kernel.inputs(step)) for step in steps]
+    is_steady = len({str(inputs) for inputs in found}) == 1 and kernel.is_steady
+    assert (found[0] is found[-1]) == (is_steady or len(steps) == 1)
+    stacked = stack_inputs(found, torch.zeros(2, 2, dtype=torch.float64))
+    for values, field in zip(stacked, zip(*found, strict=True), strict=True):
+        for value, expected in zip(values, field, strict=True):
+            assert torch.equal(value, torch.as_tensor(expected, dtype=torch.float64).expand_as(value))

@@ -94,7 +94,8 @@ class Plan:
         """
         since = max(steps.start, self.warmup) - self.warmup + 1
         first = self.warmup - 1 + -(-since // self.thin) * self.thin
-        return [place for place in range(first - steps.start, len(steps), self.thin) if not self.kernel.explores(steps[place])]
+        places = range(first - steps.start, len(steps), self.thin)
+        return list(places) if self.kernel.is_steady else [place for place in places if not self.kernel.explores(steps[place])]
 
     def kept(self, positions: Tensor) -> Tensor:
         """Turn positions (draw, chain, dim) into what is stored, (draw, chain, ...)."""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from langevin.drifts import Number
 from langevin.gradients import Draws, GradientFn
 from langevin.kernels import Kernel, KernelState, StepInputs
 from langevin.noise import UPDATE_NOISES, Purpose, normal, streams
@@ -64,7 +65,7 @@ def draw_block(kernel: Kernel, gradient_fn: GradientFn, like: Tensor, seed: int,
     """
     noises = [_noise(seed, purpose, chains, steps, like) for purpose in UPDATE_NOISES[: kernel.num_noises]]
     noise = noises[0][:, None] if len(noises) == 1 else torch.stack(noises, 1)  # one noise is not copied
-    return Block(steps, noise, [kernel.inputs(step) for step in steps], gradient_fn.draw(steps))
+    return Block(steps, noise, kernel.inputs_of(steps), gradient_fn.draw(steps))
 
 
 def _noise(seed: int, purpose: Purpose, chains: Sequence[int], steps: range, like: Tensor) -> Tensor:
@@ -75,14 +76,17 @@ def _noise(seed: int, purpose: Purpose, chains: Sequence[int], steps: range, lik
 
 def stack_inputs(inputs: Sequence[StepInputs], like: Tensor) -> list[Tensor]:
     """Return every field of the inputs of some steps as a tensor: (steps,), or (steps, chains, 1) where chains differ."""
+    is_steady = inputs[0] is inputs[-1]  # as `Kernel.inputs_of` makes them
+    return [_stacked(values, is_steady, like) for values in zip(*inputs, strict=True)]
 
-    def stacked(values: Sequence[float | Tensor]) -> Tensor:
-        tensors = [value for value in values if isinstance(value, Tensor)]
-        if not tensors:
-            return torch.tensor(values, dtype=torch.float64, device=like.device)
+
+def _stacked(values: Sequence[Number], is_steady: bool, like: Tensor) -> Tensor:
+    tensors = [value for value in (values[:1] if is_steady else values) if isinstance(value, Tensor)]
+    if tensors:
         return torch.stack([torch.as_tensor(value, dtype=like.dtype, device=like.device).expand_as(tensors[0]) for value in values])
-
-    return [stacked(values) for values in zip(*inputs, strict=True)]
+    if is_steady:
+        return torch.full((len(values),), float(values[0]), dtype=torch.float64, device=like.device)
+    return torch.tensor(values, dtype=torch.float64, device=like.device)
 
 
 def feed(state: KernelState, block: Block, alive: Sequence[int], group: int) -> tuple[KernelState, Block]:

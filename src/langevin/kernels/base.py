@@ -118,6 +118,19 @@ class Kernel(ABC):
                 raise needs(self.name, "step_size", f"> 0 at every step (step {step})", step_size)
         return StepInputs(step_size, temperature, started=float((step if seen is None else seen) > 0))
 
+    def inputs_of(self, steps: range) -> list[StepInputs]:
+        """Return the inputs of consecutive steps: one object for all of them where nothing changes."""
+        first = self.inputs(steps[0])
+        if self.is_steady and first == self.inputs(steps[-1]):
+            return [first] * len(steps)
+        return [first, *(self.inputs(step) for step in steps[1:])]
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether every schedule is constant, so that inputs change only where a first step or an adaptation ends."""
+        constant = all(value.is_constant for value in vars(self).values() if isinstance(value, Schedule))
+        return constant and not self.differs_by_chain
+
     def explores(self, step: int) -> bool:
         """Say whether a step belongs to an exploration phase: its temperature is 0, and `sample` keeps no draws."""
         return self.step_size.explores(step)
