@@ -534,8 +534,8 @@ def numbers(*shape):
 
 MANIFEST = {
     "num_steps": 7, "warmup": 0, "thin": 1, "seed": 0, "first_chain": 5, "num_chains": 3, "dim": 2, "num_draws": 7,
-    "batch_size": None, "keep": "positions", "compile": False, "description": "", "found": "", "tuned": None, "control_variate": None,
-    "fingerprints": {},
+    "batch_size": None, "keep": "positions", "compile": False, "description": "", "found": "", "tuned": None,
+    "control_variate": None, "fingerprints": {},
 }  # fmt: skip
 
 
