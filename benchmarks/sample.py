@@ -132,24 +132,14 @@ class Turns:
 
 
 def run_ours(problem, turns, *, compile):
-    """Run one call of `lv.sample`; the schedule, which it asks for every step's size at the start of a block, takes the turns."""
+    """Run one call of `lv.sample`; its progress, told after every block of steps, takes the turns."""
     import torch
     from langevin_paper import models
 
     import langevin as lv
-    from langevin.engines.blocks import block_length
 
     start, columns = make_data(problem)
     init = torch.from_numpy(start).repeat(problem.chains, 1)
-    length, edge = block_length(init), 0
-
-    def schedule(step):
-        nonlocal edge
-        if step == edge:
-            edge += length
-            turns.reached(step)
-        return problem.step_size
-
     prior = lv.priors.gaussian(std=1.0)
     if problem.kind == "gaussian":
         target = lv.targets.gaussian(COVARIANCE)
@@ -157,11 +147,12 @@ def run_ours(problem, turns, *, compile):
         softplus = torch.nn.functional.softplus
         target = lv.targets.likelihood(lambda theta, x, y: y * (x @ theta) - softplus(x @ theta), prior=prior)
     else:
-        posterior = getattr(lv, "Posterior", None) or importlib.import_module("langevin.targets.posterior").Posterior
-        target = posterior(models.mlp(*SIZES), "categorical", prior=prior, num_data=problem.num_data)
+        target = lv.Posterior(models.mlp(*SIZES), "categorical", prior=prior, num_data=problem.num_data)
     data = {"data": tuple(map(torch.from_numpy, columns)), "batch_size": problem.batch_size} if columns else {}
     steps = min(2**20, 2**28 // init.numel())  # draws of one gigabyte
-    lv.sample(lv.sgld(step_size=schedule), target, init, num_steps=steps, compile=compile, progress=False, **data)
+    turns.reached(0)
+    kernel = lv.sgld(step_size=problem.step_size)
+    lv.sample(kernel, target, init, num_steps=steps, compile=compile, progress=lambda done, _: turns.reached(done), **data)
 
 
 def run_posteriors(problem, turns):
