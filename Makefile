@@ -1,5 +1,6 @@
 # Every target makes .venv and installs what it needs; when nothing changed that costs nothing.
 PYTHON ?= python3
+SHELL := /bin/bash -o pipefail
 BIN := .venv/bin
 
 .PHONY: demo reproduce study test test-all mutants lint bench bench-optim reliability clean

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 import langevin as lv
+from langevin.engines import take_step
 from langevin.gradients import full, minibatch, noisy
-from langevin.kernels import Kernel
+from langevin.kernels import Kernel, KernelState
 from langevin.noise import Purpose, normal, streams
 from langevin.tuning import find_step_size
 
@@ -190,9 +191,11 @@ def errors(case: Case, kernel: Kernel, steps: list[float], relaxation: float) ->
     total = torch.zeros(len(steps), len(values), dtype=torch.float64)
     centre = spread.mean(0).float()
     for step in range(burn + keep):
-        gradient = gradient_fn(position, step).gradient
         noise = normal(SEED, streams(Purpose.POSITION, chains), step, position.shape[-1])
-        position, memory = kernel.update(position, gradient, noise, memory, lv.kernels.Clock(eps))
+        inputs = kernel.inputs(step)._replace(step_size=eps, started=1.0)
+        drawn = tuple(tensor[0] for tensor in gradient_fn.draw(range(step, step + 1)))
+        state, _ = take_step(kernel, gradient_fn, KernelState(position, memory, step), drawn, noise[None], inputs)
+        position, memory = state.position, state.memory
         if step >= burn:
             along = (case.spread(position) - centre) @ vectors.float()
             total += (along * along).reshape(len(steps), number, -1).mean(1).double() / keep

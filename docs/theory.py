@@ -93,13 +93,13 @@ def speed(condition=100.0):
     """Compare how fast the softest direction forgets, at the fastest step that the stiffest bears with a variance off by 5 %."""
     rows = []
 
-    def best(name, recipe, settings):
+    def best(name, build, settings):
         found = (0.0, 0.0, "")
         for text, values in settings:
             for eps in np.geomspace(0.02, 2.0, 60):
-                stiff, radius = law(recipe(1.0, **values), eps)
+                stiff, radius = law(build(1.0, **values), eps)
                 if radius < 1 and abs(stiff - 1) <= 0.05:
-                    soft = law(recipe(1.0, **values), eps, 1 / condition)[1]
+                    soft = law(build(1.0, **values), eps, 1 / condition)[1]
                     found = max(found, (-np.log(soft), eps, text))
         rows.append((name, found[2], found[1], 1 / found[0]))
 

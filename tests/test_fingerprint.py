@@ -74,12 +74,12 @@ class Clocks:
 def test_settings_that_differ_by_chain_are_compared_with_all_their_digits():
     steps = torch.tensor([0.1, 0.2, 0.3])
     right = of(Clocks((steps,)))
-    assert right["step_sizes"] == 7 * [0.1, *steps.double().tolist()]
+    assert right["inputs"] == 7 * [0.1, *steps.double().tolist()]
     for other in ((steps + torch.tensor([0, 0, 1e-7]),), (steps[:2],), (0.1,), (steps.flip(0),)):
         found = of(Clocks(other))
-        assert found["step_sizes"] != right["step_sizes"]
+        assert found["inputs"] != right["inputs"]
         assert found["sampler"] != right["sampler"]
-    assert of(Clocks(tuple(steps.double().tolist())))["step_sizes"] == right["step_sizes"]
+    assert of(Clocks(tuple(steps.double().tolist())))["inputs"] == right["inputs"]
 
 
 BYTES = torch.arange(48, dtype=torch.uint8)
@@ -126,7 +126,7 @@ def test_another_energy_or_keep_is_refused():
 def test_damaged_fingerprints_are_refused_with_the_path(probe):
     with pytest.raises(ValueError, match=r"run\.zarr"):
         check({**of(lv.sgld(0.1)), "probe": probe}, lv.sgld(0.1))
-    for name in ("sampler", "step_sizes", "energy", "keep", "probe"):
+    for name in ("sampler", "inputs", "energy", "keep", "probe"):
         with pytest.raises(ValueError, match=r"run\.zarr"):
             check({key: value for key, value in of(lv.sgld(0.1)).items() if key != name}, lv.sgld(0.1))
         with pytest.raises(ValueError, match=r"run\.zarr"):

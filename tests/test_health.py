@@ -250,3 +250,12 @@ def test_large_energies_and_far_positions_alone_are_no_reason_for_a_hint():
     low = lv.targets.energy(lambda theta: 0.5 * theta @ theta - 1e12)
     lv.sample(lv.sgld(0.1), far, torch.full((2, 1), 1e9, dtype=double), num_steps=50)
     lv.sample(lv.sgld(0.1), low, torch.zeros(2, 1, dtype=double), num_steps=50)
+
+
+def test_what_is_kept_may_be_whole_numbers_although_a_chain_stops():
+    init = torch.tensor([[1000.0], [4.0]], dtype=double)
+    samples = run(
+        Edge("raises"), init, num_steps=1000, kernel=lv.sgld(1.0, temperature=1e-6), keep=lambda theta: (theta > 0).long()
+    )
+    assert not samples.status[0].is_healthy or not samples.status[1].is_healthy
+    assert samples.draws.dtype == double

@@ -106,3 +106,41 @@ def test_what_does_not_fit_is_refused(case):
     call, error, words = BAD[case]
     with pytest.raises(error, match=words):
         call()
+
+
+def test_a_chain_that_is_out_takes_no_other_with_it_whatever_its_settings():
+    """A stopped chain follows another, with its own step size: it runs off again, and is put back."""
+
+    class Table(lv.targets.Target):
+        def evaluate(self, position, batch=None):
+            if (position.abs() > 1e6).any():
+                raise ValueError("out of table")
+            return TARGET.evaluate(position)
+
+    kernel, init = lv.side_by_side([lv.sgld(0.05), lv.sgld(100.0)]), INIT[:2]
+    with pytest.warns(UserWarning, match="out of table"):
+        samples = lv.sample(kernel, Table(), init, compile=False, **SETTINGS)
+    assert [status.is_healthy for status in samples.status] == [True, False]
+    alone = lv.sample(lv.sgld(0.05), TARGET, init[:1], compile=False, **SETTINGS)
+    torch.testing.assert_close(samples.draws[:1], alone.draws, rtol=1e-12, atol=1e-12)
+
+
+def test_one_chain_in_all():
+    found = lv.sample(lv.side_by_side([lv.sgld(0.1)]), TARGET, INIT[:1], compile=False, **SETTINGS)
+    assert found.step_size.shape == (1, 40)
+    alone = lv.sample(lv.sgld(0.1), TARGET, INIT[:1], compile=False, **SETTINGS)
+    torch.testing.assert_close(found.draws, alone.draws, rtol=1e-12, atol=1e-12)
+
+
+def test_whole_numbers_stand_beside_others():
+    lv.side_by_side([lv.asgld(0.1, betas=(0, 0.9)), lv.asgld(0.1, betas=(0.5, 0.9))])
+
+
+def test_another_step_size_is_that_of_all():
+    kernel = lv.side_by_side([lv.sgld(0.1), lv.sgld(0.2)]).with_step_size(0.5)
+    assert kernel.inputs(0).step_size == 0.5
+
+
+def test_positions_of_another_dtype_are_refused_outside_of_a_run():
+    with pytest.raises(TypeError, match=r"float64.*for_run.*got .*float32"):
+        lv.side_by_side([lv.sgld(0.1), lv.sgld(0.2)]).init(torch.ones(2, 1))

@@ -618,3 +618,19 @@ def test_the_text_of_samples_is_a_few_lines_and_reads_no_draw(tmp_path, monkeypa
     assert repr(moments).splitlines()[1] == "  1 chains x 15 draws x (1,), as running moments, all healthy"
     scalars = lv.sample(lv.sgld(0.1), target, torch.zeros(1, 1), keep=torch.sum, **settings)
     assert repr(scalars).splitlines()[1] == "  1 chains x 15 draws x (), of a function, all healthy"
+
+
+def test_a_kernel_may_remember_whole_numbers(tmp_path):
+    class Counting(type(lv.sgld(0.1))):
+        memory = ("count",)
+
+        def start(self, position):
+            return (torch.zeros(len(position), dtype=torch.int64),)
+
+        def update(self, position, evaluation, noise, memory, inputs):
+            return super().update(position, evaluation, noise, (), inputs)[0], (memory[0] + 1,)
+
+    kernel = Counting("counting", lv.schedules.constant(0.1))
+    target, init = lv.targets.gaussian([[1.0]]), torch.zeros(2, 1)
+    found = lv.sample(kernel, target, init, num_steps=20, out=tmp_path / "run", compile=False, progress=False)
+    assert torch.equal(lv.resume(tmp_path / "run", kernel, target).draws, found.draws)

@@ -5,8 +5,8 @@
     [[mutant]]
     what = "the bias is added, not subtracted"
     file = "src/langevin/kernels/langevin.py"
-    old = "gradient + clock.annealing * bias"         # stands exactly once in the file
-    new = "gradient - clock.annealing * bias"
+    old = "gradient + inputs.annealing * bias"         # stands exactly once in the file
+    new = "gradient - inputs.annealing * bias"
     tests = ["tests/law/test_golden.py"]              # files or node ids, of which one must fail; seconds, not minutes
     keyword = "asgld"                                 # optional, pytest's -k
 
@@ -92,7 +92,7 @@ def run_tests(folder: Path, tests: tuple[str, ...], keyword: str, timeout: float
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--durations=0", "--durations-min=999", "-p", "no:cacheprovider"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "PYTEST_"))}
     environment |= {
-        "PYTHONPATH": str(folder / "src"),
+        "PYTHONPATH": os.pathsep.join([str(folder / "src"), str(folder / "paper" / "src")]),
         "OMP_NUM_THREADS": "1",
         "PYTHONDONTWRITEBYTECODE": "1",  # a .pyc is told from its source by seconds and size: too coarse for us
         "NUMBA_CACHE_DIR": str(caches),

@@ -34,6 +34,10 @@ class Preconditioner(Protocol):
         """Whether each element goes its own way, as the fused engine needs."""
         return True
 
+    def start(self, position: Tensor) -> Memory:
+        """Return the memory before the first step."""
+        return tuple(torch.zeros_like(position) for _ in self.memory)
+
     def update(self, memory: Memory, gradient: Tensor, started: Number) -> Memory:
         """Return the memory with this step's gradient in it; `started` is 0 at step 0 and 1 afterwards."""
         return ()

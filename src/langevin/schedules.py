@@ -44,7 +44,7 @@ class Schedule:
         raise NotImplementedError
 
     def explores(self, step: int) -> bool:
-        """Say whether a step belongs to an exploration phase: `sample` then adds no noise and keeps no draws."""
+        """Say whether a step belongs to an exploration phase: temperature 0 (no noise, no Γ), and no draws are kept."""
         return False
 
 

@@ -186,7 +186,7 @@ SAMPLES = {
     "kernel": (
         lambda s: dg.effective_temperature(s, GAUSSIAN, kernel="sgld"),
         TypeError,
-        "effective_temperature(kernel=...) needs a recipe",
+        "effective_temperature(kernel=...) needs a sampler",
     ),
     "a cold kernel": (
         lambda s: dg.effective_temperature(s, GAUSSIAN, kernel=lv.sgld(0.1, temperature=0.0)),

@@ -211,3 +211,12 @@ def test_the_inputs_of_a_block_are_those_of_its_steps(kernel, steps):
     for values, field in zip(stacked, zip(*found, strict=True), strict=True):
         for value, expected in zip(values, field, strict=True):
             assert torch.equal(value, torch.as_tensor(expected, dtype=torch.float64).expand_as(value))
+
+
+def test_a_kernel_with_inputs_of_its_own_is_asked_at_every_step():
+    class Tempered(type(lv.sgld(0.1))):
+        def inputs(self, step, **given):
+            return super().inputs(step, **given)._replace(temperature=float(step % 5 == 0))
+
+    kernel = Tempered("tempered", lv.schedules.constant(0.1))
+    assert sum(inputs.temperature for inputs in kernel.inputs_of(range(256, 512))) == 51

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from langevin.checks import needs
-from langevin.engines.blocks import stack_inputs
+from langevin.engines.blocks import stack
 from langevin.gradients import GradientFn, control_variate, full, minibatch, noisy
 from langevin.kernels import Kernel, StepInputs
 from langevin.schedules import AUTO
@@ -108,7 +108,8 @@ class Plan:
 
     def step_sizes(self, inputs: Sequence[StepInputs], like: Tensor) -> Tensor:
         """Return the step sizes of some steps, (steps, *step_size_shape)."""
-        return stack_inputs(inputs, like)[0].reshape(len(inputs), -1).expand(-1, *self.step_size_shape or (1,)).squeeze(-1)
+        sizes = stack([each.step_size for each in inputs], inputs[0] is inputs[-1], like).reshape(len(inputs), -1)
+        return sizes.expand(-1, *self.step_size_shape) if self.step_size_shape else sizes[:, 0]
 
     def event_shape(self, position: Tensor) -> tuple[int, ...]:
         """Return the shape of what is kept of one position, or fail when nothing is, or `keep` makes no real tensor of it."""

@@ -71,7 +71,7 @@ class Recorded(NamedTuple):
             is_regular = len(places) == len(range(places[0], len(steps), plan.thin))
             rows = slice(places[0], len(steps), plan.thin) if is_regular else places
             values = {
-                "draws": plan.kept(positions[rows]),
+                "draws": plan.kept(positions[rows]).to(positions.dtype),  # as it is stored; there is no integer for a lost draw
                 "energy": energies[rows],
                 "gradient_norm": norms[rows],
                 "step_size": plan.step_sizes([block.inputs[place] for place in places], positions),

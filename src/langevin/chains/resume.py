@@ -74,12 +74,12 @@ def _check_counts(store: DiskStore, checkpoint: Checkpoint, plan: Plan) -> None:
     """Fail when the checkpoint is not one of this plan."""
     position = checkpoint.tensors["position"]
     memories = sum(name.startswith("memory_") for name in checkpoint.tensors)
-    memory = [checkpoint.tensors[f"memory_{k}"].shape for k in range(memories)]
+    memory = [checkpoint.tensors[f"memory_{k}"] for k in range(memories)]
     for what, then, now in (
         ("number of draws", store.manifest["num_draws"], plan.num_draws),
         ("number of draws so far", checkpoint.kept, len(plan.chosen(range(checkpoint.step)))),
         ("shape of a draw", store.layout.event_shape, tuple(plan.kept(position[None]).shape[2:])),
-        ("memory", memory, [tensor.shape for tensor in plan.kernel.start(position)]),
+        ("memory", *([(tensor.shape, tensor.dtype) for tensor in tensors] for tensors in (memory, plan.kernel.start(position)))),
     ):
         if then != now:
             raise ValueError(f"{store.path} was run with another {what}: {then}, now {now}")

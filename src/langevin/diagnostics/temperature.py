@@ -174,7 +174,7 @@ def effective_temperature(
     who = "effective_temperature"
     check_integer(who, "num", num, 1)
     if kernel is not None and not isinstance(kernel, Kernel):
-        raise needs(who, "kernel", "a recipe such as sgld(step_size=...)", kernel, TypeError)
+        raise needs(who, "kernel", "a sampler such as sgld(step_size=...)", kernel, TypeError)
     if kernel is not None and kernel.temperature == 0:
         raise needs(who, "kernel", "temperature > 0: at 0 it is an optimizer, whose positions have no law", 0.0)
     draws = healthy_positions(who, samples)

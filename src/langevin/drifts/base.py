@@ -12,7 +12,7 @@ from typing_extensions import override
 __all__ = ["Drift", "Memory", "NoDrift", "Number"]
 
 Memory = tuple[Tensor, ...]
-"""The tensors a part remembers between steps; all start at zero."""
+"""The tensors that a part remembers between steps."""
 
 Number = float | Tensor
 """A number for all chains, or a tensor (chains, 1) with one for each."""

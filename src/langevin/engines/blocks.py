@@ -17,7 +17,7 @@ from langevin.gradients import Draws, GradientFn
 from langevin.kernels import Kernel, KernelState, StepInputs
 from langevin.noise import UPDATE_NOISES, Purpose, normal, streams
 
-__all__ = ["Block", "Trace", "block_length", "draw_block", "feed", "follow", "stack_inputs"]
+__all__ = ["Block", "Trace", "block_length", "draw_block", "feed", "follow", "stack", "stack_inputs"]
 
 _MAX_BLOCK, _MAX_ELEMENTS = 256, 2**22
 
@@ -77,10 +77,11 @@ def _noise(seed: int, purpose: Purpose, chains: Sequence[int], steps: range, lik
 def stack_inputs(inputs: Sequence[StepInputs], like: Tensor) -> list[Tensor]:
     """Return every field of the inputs of some steps as a tensor: (steps,), or (steps, chains, 1) where chains differ."""
     is_steady = inputs[0] is inputs[-1]  # as `Kernel.inputs_of` makes them
-    return [_stacked(values, is_steady, like) for values in zip(*inputs, strict=True)]
+    return [stack(values, is_steady, like) for values in zip(*inputs, strict=True)]
 
 
-def _stacked(values: Sequence[Number], is_steady: bool, like: Tensor) -> Tensor:
+def stack(values: Sequence[Number], is_steady: bool, like: Tensor) -> Tensor:
+    """Return one input of some steps as a tensor; `is_steady` says that it is the same in all of them."""
     tensors = [value for value in (values[:1] if is_steady else values) if isinstance(value, Tensor)]
     if tensors:
         return torch.stack([torch.as_tensor(value, dtype=like.dtype, device=like.device).expand_as(tensors[0]) for value in values])

@@ -18,7 +18,7 @@ from langevin.gradients import GradientFn
 from langevin.kernels import Kernel, KernelState, StepInputs
 from langevin.targets import Evaluation
 
-__all__ = ["compile_pays", "compiled_block", "run_compiled"]
+__all__ = ["compile_pays", "compiled_block", "run_compiled", "threads_for"]
 
 _MANY_THREADS_FROM = 4096  # elements of all chains; measured on the 36-30-30-6 network and on Gaussians
 _COMPILE_SECONDS = 20.0  # what compiling costs, measured: 4 to 20 seconds
@@ -80,7 +80,7 @@ def run_compiled(kernel: Kernel, gradient_fn: GradientFn, block: Block, length: 
     scanned = [padded(tensor) for tensor in (block.noise, *stack_inputs(block.inputs, state.position), *block.drawn)]
     update, evaluate, carry = kernel.formula, gradient_fn.evaluate, [state.position, *state.memory]
     function = compiled_block((structure(update), structure(evaluate), structure(carry), structure(scanned)))
-    with torch.no_grad(), _threads_for(state.position), warnings.catch_warnings():
+    with torch.no_grad(), threads_for(state.position, _MANY_THREADS_FROM), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the compiler's own, about parts of torch
         carry, traced = function(update, evaluate, carry, scanned)
     trace.positions, trace.energies, trace.gradient_norms = (tensor[:count] for tensor in traced)
@@ -90,10 +90,10 @@ def run_compiled(kernel: Kernel, gradient_fn: GradientFn, block: Block, length: 
 
 
 @contextlib.contextmanager
-def _threads_for(position: Tensor) -> Iterator[None]:
+def threads_for(position: Tensor, many_from: int) -> Iterator[None]:
     """Run small chains on one thread: two spend more time waiting for each other than they save, and far more on a busy machine."""
     before = torch.get_num_threads()
-    if position.numel() >= _MANY_THREADS_FROM or before == 1:
+    if position.numel() >= many_from or before == 1:
         yield
         return
     torch.set_num_threads(1)

@@ -59,18 +59,23 @@ def run_eagerly(
         try:
             moved, evaluation = at(index)
         except Exception as error:
-            # An error that no chain raises alone is everybody's.
-            failing = _failing(functools.partial(at, index), alive, state.position, group) or dict.fromkeys(
-                alive, first_line(error)
-            )
-            if step == 0 and len(failing) == len(alive):
+            is_whole = len(alive) == len(state.position)
+            failing = _failing(functools.partial(at, index), alive, state.position, group)
+            if is_whole and not failing:  # an error that no chain raises alone is everybody's
+                failing = dict.fromkeys(alive, first_line(error))
+            alive = [chain for chain in alive if chain not in failing]
+            if alive:
+                # A stopped chain may have run off again, where it has its own settings: it is put back, too.
+                state, block = feed(state, block, alive, group)
+                try:
+                    moved, evaluation = at(index)
+                except Exception:
+                    failing, alive = failing | dict.fromkeys(alive, first_line(error)), []
+            if step == 0 and not alive:
                 raise
             trace.failed |= {chain: (step, text) for chain, text in failing.items()}
-            alive = [chain for chain in alive if chain not in failing]
             if not alive:
                 return
-            state, block = feed(state, block, alive, group)
-            moved, evaluation = at(index)
         state = moved
         trace.positions[index], trace.energies[index] = state.position, evaluation.energy
         trace.gradient_norms[index] = torch.linalg.vector_norm(evaluation.gradient, dim=-1)

@@ -12,12 +12,15 @@ import torch
 from torch import Tensor
 
 from langevin.engines.blocks import Block, Trace, block_length, draw_block, feed
-from langevin.engines.compiled import run_compiled
+from langevin.engines.compiled import run_compiled, threads_for
 from langevin.engines.eager import first_line, run_eagerly
 from langevin.gradients import GradientFn
 from langevin.kernels import Kernel
 
 __all__ = ["Runner", "run_blocks"]
+
+
+_MANY_THREADS_FROM = 2**16  # elements of all chains; below, two threads wait for each other more than they save
 
 
 class Runner:
@@ -52,7 +55,7 @@ class Runner:
         run_eagerly(self.kernel, self.gradient_fn, block, trace, alive, check)
         if failure is not None and not trace.failed:
             self.compiled = False
-            warnings.warn(f"sample() goes on uncompiled, since compiling failed: {first_line(failure)}", stacklevel=4)
+            warnings.warn(f"sample() goes on uncompiled, since compiling failed: {first_line(failure)}", stacklevel=6)
 
 
 def run_blocks(
@@ -74,7 +77,7 @@ def run_blocks(
     state, length, runner = kernel.init(position), block_length(position), Runner(kernel, gradient_fn, compiled=False)
     while state.step < num_steps:
         steps, trace = range(state.step, min(num_steps, state.step + length)), Trace(state)
-        with torch.no_grad():
+        with torch.no_grad(), threads_for(position, _MANY_THREADS_FROM):
             runner.run(draw_block(kernel, gradient_fn, position, seed, chains, steps), length, trace, range(len(position)))
         if trace.failed:
             raise RuntimeError(f"run_blocks() needs steps that do not raise, got {trace.failed}")

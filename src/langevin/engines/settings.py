@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -34,13 +34,15 @@ class SideBySide(Kernel):
     kernels: tuple[Kernel, ...] = ()
     chains_each: int = 1
     dtype: torch.dtype = torch.float64
+    device: torch.device = torch.device("cpu")
 
     @cached_property
     def _twin(self) -> Kernel:
         return _twin("kernels", list(self.kernels), self._by_chain)
 
     def _by_chain(self, values: Sequence[float]) -> Tensor:
-        return torch.tensor(values, dtype=self.dtype).repeat_interleave(self.chains_each)[:, None]
+        each = torch.tensor(values, dtype=self.dtype, device=self.device)
+        return each.repeat_interleave(self.chains_each)[:, None]
 
     @property
     @override
@@ -84,7 +86,15 @@ class SideBySide(Kernel):
 
     @override
     def start(self, position: Tensor) -> Memory:
+        if position.dtype != self.dtype or position.device != self.device:
+            what = f"positions of {self.dtype} on {self.device}: for_run(warmup, position) takes over those of a run"
+            raise needs("side_by_side", "position", what, f"{position.dtype} on {position.device}", TypeError)
         return self.kernels[0].start(position)
+
+    @override
+    def with_step_size(self, step_size: float) -> Self:
+        kernels = tuple(kernel.with_step_size(step_size) for kernel in self.kernels)
+        return dataclasses.replace(self, step_size=kernels[0].step_size, kernels=kernels)
 
     @override
     def for_run(self, warmup: int, position: Tensor) -> Kernel:
@@ -92,7 +102,7 @@ class SideBySide(Kernel):
             count = f"{len(self.kernels)} settings x {self.chains_each} chains"
             raise needs("side_by_side", "chains_each", f"as many chains as there are: {count}", len(position))
         kernels = tuple(kernel.for_run(warmup, position) for kernel in self.kernels)
-        return dataclasses.replace(self, kernels=kernels, dtype=position.dtype)
+        return dataclasses.replace(self, kernels=kernels, dtype=position.dtype, device=position.device)
 
     @override
     def noise_scale(self, inputs: StepInputs) -> Number:
@@ -143,10 +153,10 @@ def _twin(name: str, values: list[Any], by_chain: Callable[[Sequence[float]], Te
     first = values[0]
     if all(isinstance(value, Schedule) for value in values):
         return first
+    if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
+        return by_chain(values)
     if not all(type(value) is type(first) for value in values):
         raise needs("side_by_side", name, "values of one type in all kernels", values, TypeError)
-    if isinstance(first, (int, float)) and not isinstance(first, bool):
-        return by_chain(values)
     if isinstance(first, tuple):
         return tuple(_twin(f"{name}[{k}]", list(entries), by_chain) for k, entries in enumerate(zip(*values, strict=True)))
     if is_dataclass(first) and not isinstance(first, type):

@@ -127,9 +127,13 @@ class Kernel(ABC):
 
     @property
     def is_steady(self) -> bool:
-        """Whether every schedule is constant, so that inputs change only where a first step or an adaptation ends."""
+        """Whether every schedule is constant, so that inputs change only where a first step or an adaptation ends.
+
+        That holds for the `inputs` and `explores` of this library; of others nothing is known.
+        """
         constant = all(value.is_constant for value in vars(self).values() if isinstance(value, Schedule))
-        return constant and not self.differs_by_chain
+        is_known = all(method.__module__.startswith("langevin.") for method in (type(self).inputs, type(self).explores))
+        return constant and is_known and not self.differs_by_chain
 
     def explores(self, step: int) -> bool:
         """Say whether a step belongs to an exploration phase: its temperature is 0, and `sample` keeps no draws."""
@@ -181,7 +185,7 @@ class Kernel(ABC):
         print(self.description)
 
     def init(self, position: Tensor) -> KernelState:
-        """Start at `position`, shape (..., dim), with an empty memory."""
+        """Start at `position`, shape (..., dim), with the memory of `start`."""
         check_position(self.name, "position", position)
         return KernelState(position, self.start(position), 0)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 from typing_extensions import override
 
@@ -62,7 +61,7 @@ class Langevin(Kernel):
 
     @override
     def start(self, position: Tensor) -> Memory:
-        return self.drift.start(position) + tuple(torch.zeros_like(position) for _ in self.preconditioner.memory)
+        return self.drift.start(position) + self.preconditioner.start(position)
 
     @override
     def update(

@@ -22,14 +22,14 @@ _PROBES = (0, 1, 10, 100, 1_000, 10_000, 100_000)  # steps at which a schedule i
 _KEPT = 1000  # elements of what `keep` returns that are compared
 
 
-def _step_sizes(kernel: Kernel) -> list[float]:
-    """Return the clocks at the probes; a schedule of the user's may have no value beyond the run, or underflow there."""
-    clocks: list[float] = []
+def _inputs(kernel: Kernel) -> list[float]:
+    """Return the inputs of some steps; a schedule of the user's may have no value beyond the run, or underflow there."""
+    found: list[float] = []
     with suppress(ValueError, TypeError, ArithmeticError, LookupError):
         for step in _PROBES:
             for value in kernel.inputs(step):  # a number, or one per chain
-                clocks += torch.as_tensor(value, dtype=torch.float64).flatten().tolist()
-    return clocks
+                found += torch.as_tensor(value, dtype=torch.float64).flatten().tolist()
+    return found
 
 
 def _words(value: Any) -> str:
@@ -63,7 +63,7 @@ def fingerprints(
     columns = () if data is None else (data,) if isinstance(data, Tensor) else tuple(data)
     return {
         "sampler": _words(kernel),
-        "step_sizes": _step_sizes(kernel),
+        "inputs": _inputs(kernel),
         "data": _digest(columns) if columns else None,
         "probe": position[:1].double().tolist(),
         "energy": [_energy(gradient_fn, position[:1])],
@@ -94,7 +94,7 @@ def check_fingerprints(
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{path} has no position at which its fingerprints were taken: {error}") from error
     found = fingerprints(kernel, gradient_fn, probe, data, keep)
-    for name, what in (("sampler", "sampler"), ("step_sizes", "step sizes"), ("data", "data set")):
+    for name, what in (("sampler", "sampler"), ("inputs", "step sizes or other inputs of a step"), ("data", "data set")):
         if saved.get(name) != found[name]:
             raise ValueError(f"{path} was run with another {what}: {saved.get(name)}, now {found[name]}")
     for name in ("energy", "keep"):

@@ -20,7 +20,7 @@ __all__ = ["Candidate", "candidates", "reheating"]
 class Candidate(NamedTuple):
     """A setting that is tried."""
 
-    settings: dict[str, Any]  # as the recipe takes them, but for the step size
+    settings: dict[str, Any]  # as the sampler takes them, but for the step size
     step_size: Schedule
     temperature: float
 
