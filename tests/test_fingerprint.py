@@ -49,14 +49,14 @@ def test_schedules_with_the_same_text_are_told_apart(a, b):
 
 @pytest.mark.parametrize("differs_from", [0, 1, 10, 100, 1000, 10_000, 100_000])
 def test_functions_are_told_apart_by_their_step_sizes(differs_from):
-    with pytest.raises(ValueError, match=r"run\.zarr was run with another step sizes"):
+    with pytest.raises(ValueError, match=r"run\.zarr was run with another step size"):
         check(of(lv.sgld(lambda step: 0.1)), lv.sgld(lambda step: 0.1 if step < differs_from else 0.1000001))
 
 
 def test_a_run_with_another_function_as_step_size_is_not_resumed(tmp_path):
     path = tmp_path / "run.zarr"
     lv.sample(lv.sgld(lambda step: 0.1), TARGET, START, num_steps=20, out=path)
-    with pytest.raises(ValueError, match=rf"{re.escape(str(path))} was run with another step sizes"):
+    with pytest.raises(ValueError, match=rf"{re.escape(str(path))} was run with another step size"):
         lv.resume(path, lv.sgld(lambda step: 0.2), TARGET)
     assert lv.resume(path, lv.sgld(lambda step: 0.1 + 0 * step), TARGET).draws.shape == (2, 20, 2)
 

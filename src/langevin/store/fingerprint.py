@@ -94,7 +94,7 @@ def check_fingerprints(
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{path} has no position at which its fingerprints were taken: {error}") from error
     found = fingerprints(kernel, gradient_fn, probe, data, keep)
-    for name, what in (("sampler", "sampler"), ("inputs", "step sizes or other inputs of a step"), ("data", "data set")):
+    for name, what in (("sampler", "sampler"), ("inputs", "step size, temperature or schedule"), ("data", "data set")):
         if saved.get(name) != found[name]:
             raise ValueError(f"{path} was run with another {what}: {saved.get(name)}, now {found[name]}")
     for name in ("energy", "keep"):
