@@ -199,7 +199,7 @@ def test_progress_may_be_a_function():
     assert torch.equal(samples.draws, run(num_steps=600).draws)
 
 
-@pytest.mark.parametrize("progress", ["yes", 1, print.__class__])
+@pytest.mark.parametrize("progress", ["yes", 1, print.__class__, lambda: None], ids=["text", "number", "class", "no arguments"])
 def test_progress_that_is_neither_is_refused(progress):
     with pytest.raises(TypeError, match=r"progress=.*True, False, None or a function"):
         run(progress=progress)

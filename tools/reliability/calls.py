@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import langevin as lv
+from langevin.checks import takes
 
 __all__ = ["CALLS", "Argument", "Call"]
 
@@ -98,6 +99,11 @@ def choice(valid: Any, *others: Any) -> Argument:
 def function(valid: Callable[..., Any]) -> Argument:
     """Take a function; what it returns is not known before it is called, so a bad one must fail in the call."""
     return Argument(lambda: valid, lambda value: False)
+
+
+def is_watcher(value: Any) -> bool:
+    """Say whether `value` is a function of two numbers, whose result does not count."""
+    return inspect.isfunction(value) and takes(value, 2)
 
 
 def schedule(valid: Any) -> Argument:
@@ -320,7 +326,7 @@ SAMPLE = {
     "keep": choice("positions", "moments"),
     "out": optional(PATH),
     "compile": choice(False, True, "auto"),
-    "progress": Argument(lambda: False, lambda value: value is None or isinstance(value, bool)),
+    "progress": Argument(lambda: False, lambda value: value is None or isinstance(value, bool) or is_watcher(value)),
 }
 call("sample", **SAMPLE)(lambda **given: lv.sample(**given))
 call(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from langevin.checks import check_columns, check_integer, check_position, needs
+from langevin.checks import check_columns, check_function, check_integer, check_position, needs
 from langevin.gradients import GradientFn
 from langevin.kernels import Kernel
 from langevin.noise import UPDATE_NOISES
@@ -27,8 +27,8 @@ def check_parts(who: str, kernel: Any, target: Any, data: Any, progress: Any) ->
     check_target(who, target, data)
     if kernel.num_noises > len(UPDATE_NOISES):
         raise needs(who, "kernel", f"at most {len(UPDATE_NOISES)} noises per element", kernel.num_noises)
-    if progress is not None and not isinstance(progress, bool) and (isinstance(progress, type) or not callable(progress)):
-        raise needs(who, "progress", "True, False, None or a function of (steps done, steps in all)", progress, TypeError)
+    if progress is not None and not isinstance(progress, bool):
+        check_function(who, "progress", progress, "True, False, None or a function of (steps done, steps in all)", count=2)
     columns = () if data is None else check_columns(who, data)
     target.check_data(columns)
     return columns
