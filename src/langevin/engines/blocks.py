@@ -17,7 +17,7 @@ from langevin.gradients import Draws, GradientFn
 from langevin.kernels import Kernel, KernelState, StepInputs
 from langevin.noise import UPDATE_NOISES, Purpose, normal, streams
 
-__all__ = ["Block", "Trace", "block_length", "draw_block", "feed", "follow", "stack", "stack_inputs"]
+__all__ = ["Block", "Trace", "block_length", "draw_block", "feed", "follow", "seat", "stack", "stack_inputs"]
 
 _MAX_BLOCK, _MAX_ELEMENTS = 256, 2**22
 
@@ -92,12 +92,13 @@ def stack(values: Sequence[Number], is_steady: bool, like: Tensor) -> Tensor:
 
 def feed(state: KernelState, block: Block, alive: Sequence[int], group: int) -> tuple[KernelState, Block]:
     """Let every chain that is not in `alive` go the way of one that is: same place, same memory, same draws."""
-    rows = follow(alive, state.position, group)
-    memory = tuple(tensor[rows] for tensor in state.memory)
-    drawn = tuple(tensor[:, rows] for tensor in block.drawn)
-    return KernelState(state.position[rows], memory, state.step), block._replace(
-        noise=block.noise.index_select(-2, rows), drawn=drawn
-    )
+    return seat(state, block, follow(alive, state.position, group))
+
+
+def seat(state: KernelState, block: Block, rows: Tensor) -> tuple[KernelState, Block]:
+    """Put chains `rows` into the places of all."""
+    moved = KernelState(state.position[rows], tuple(tensor[rows] for tensor in state.memory), state.step)
+    return moved, block._replace(noise=block.noise.index_select(-2, rows), drawn=tuple(tensor[:, rows] for tensor in block.drawn))
 
 
 def follow(chains: Sequence[int], like: Tensor, group: int) -> Tensor:

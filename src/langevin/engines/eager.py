@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from langevin.engines.blocks import Block, Trace, feed, follow
+from langevin.engines.blocks import Block, Trace, feed, follow, seat
 from langevin.gradients import Draws, GradientFn
 from langevin.kernels import Kernel, KernelState, StepInputs
 from langevin.targets import Evaluation
@@ -49,11 +49,9 @@ def run_eagerly(
 
     def at(index: int, rows: Tensor | None = None) -> tuple[KernelState, Evaluation]:
         """Take a step of the block; with `rows`, with those chains in the places of all."""
-        start, now, inputs = state, block, block.inputs[index]
-        if rows is not None:
-            start = KernelState(state.position[rows], tuple(tensor[rows] for tensor in state.memory), state.step)
-            now = block._replace(noise=block.noise.index_select(-2, rows), drawn=tuple(tensor[:, rows] for tensor in block.drawn))
-        return take_step(kernel, gradient_fn, start, tuple(tensor[index] for tensor in now.drawn), now.noise[index], inputs)
+        start, now = (state, block) if rows is None else seat(state, block, rows)
+        drawn = tuple(tensor[index] for tensor in now.drawn)
+        return take_step(kernel, gradient_fn, start, drawn, now.noise[index], now.inputs[index])
 
     for index, step in enumerate(block.steps):
         try:
