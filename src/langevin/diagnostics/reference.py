@@ -133,7 +133,7 @@ def mode_shares(draws: Tensor, target: Mixture) -> Tensor:
         tensor([0.2500, 0.0000, 0.2500, 0.0000, 0.5000], dtype=torch.float64)
     """
     draws = check_draws("mode_shares", "draws", draws)
-    if not isinstance(target, Mixture):
+    if not hasattr(target, "nearest_mode") or isinstance(target, type):
         raise needs("mode_shares", "target", "a mixture of targets.mixture(...)", type(target).__name__, TypeError)
     if target.means.shape[-1] != draws.shape[-1]:
         raise needs("mode_shares", "draws", f"shape (chain, draw, {target.means.shape[-1]})", tuple(draws.shape))
