@@ -58,7 +58,8 @@ class Recorded(NamedTuple):
         if block is None or not (trace.done or trace.failed):
             return self
         steps = range(trace.before.step, trace.state.step)
-        energies, norms, positions = (tensor[: len(steps)] for tensor in (trace.energies, trace.gradient_norms, trace.positions))
+        energies, gradients, positions = (tensor[: len(steps)] for tensor in (trace.energies, trace.gradients, trace.positions))
+        norms = torch.linalg.vector_norm(gradients, dim=-1)
         bad = find_bad(steps.start, energies, norms, positions, trace.failed, self.alive)
         stopped = {**self.stopped, **self._stops(plan, bad)}
         places = plan.chosen(steps)
