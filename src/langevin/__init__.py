@@ -13,6 +13,7 @@ from langevin import (
     samplers,
     schedules,
     targets,
+    trust,
 )
 from langevin.chains import resume, sample
 from langevin.engines import side_by_side
@@ -22,6 +23,7 @@ from langevin.samplers import *  # noqa: F403 (the families say in __all__ what 
 from langevin.store import ChainStatus, Samples, load_samples
 from langevin.store.bank import CorruptDrawError, SampleBank
 from langevin.targets import Posterior, likelihoods, priors
+from langevin.trust import Trust, TrustWarning
 
 __version__ = "0.1.0"
 
@@ -32,6 +34,8 @@ __all__ = [
     "Posterior",
     "SampleBank",
     "Samples",
+    "Trust",
+    "TrustWarning",
     "diagnostics",
     "drifts",
     "engines",
@@ -52,5 +56,6 @@ __all__ = [
     "schedules",
     "side_by_side",
     "targets",
+    "trust",
 ]
 __all__ += samplers.__all__

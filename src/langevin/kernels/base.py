@@ -176,6 +176,11 @@ class Kernel(ABC):
         return (2 * inputs.step_size * inputs.temperature) ** 0.5
 
     @property
+    def target_temperature(self) -> float | None:
+        """Temperature τ of the law that is asked for, ``exp(-U / τ)``; None where chains have different ones."""
+        return self.temperature
+
+    @property
     def effective_temperature(self) -> float | None:
         """Temperature of the law for small steps and exact gradients; None where no single temperature describes it."""
         return self.temperature
