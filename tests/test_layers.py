@@ -9,8 +9,8 @@ SOURCE = Path(__file__).parents[1] / "src" / "langevin"
 
 LEVELS = [
     {"checks", "cpu"},
-    {"plain"},
-    {"moments", "noise", "schedules", "space", "trust"},
+    {"constraints", "plain"},
+    {"moments", "noise", "scales", "schedules", "space", "trust"},
     {"targets"},
     {"gradients", "drifts"},
     {"preconditioners"},

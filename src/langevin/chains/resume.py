@@ -59,7 +59,7 @@ def resume(
             try:
                 interrupts.open()
                 gradient_fn = plan.gradient(target, columns, position)
-                check_fingerprints(path, manifest["fingerprints"], plan.kernel, gradient_fn, data, position, keep)
+                check_fingerprints(path, manifest["fingerprints"], plan.kernel, gradient_fn, columns, position, keep)
                 _check_counts(store, checkpoint, plan)
                 interrupts.close()
                 interrupts.check()
@@ -67,7 +67,8 @@ def resume(
                 arrays = store.read(checkpoint.kept)
                 samples = make_samples(arrays, checkpoint, plan.chains, manifest["description"], plan.what, manifest["temperature"])
                 return interrupted_in_setup(samples, "resume")
-            return drive(plan, gradient_fn, store, checkpoint, interrupts, progress)
+            samples = drive(plan, gradient_fn, store, checkpoint, interrupts, progress)
+            return samples.with_target(target, columns or None)
 
 
 def _check_counts(store: DiskStore, checkpoint: Checkpoint, plan: Plan) -> None:

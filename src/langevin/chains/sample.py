@@ -125,7 +125,7 @@ def sample(
             if out is None:
                 store = MemoryStore(shape, len(position), plan.num_draws, position, plan.step_size_shape)
             else:
-                identity = fingerprints(plan.kernel, gradient_fn, position, data, keep if callable(keep) else None)
+                identity = fingerprints(plan.kernel, gradient_fn, position, columns, keep if callable(keep) else None)
                 manifest = {**plan.manifest(position, compile), "fingerprints": identity}
                 store = DiskStore.create(out, manifest, shape, checkpoint, plan.step_size_shape)
         except KeyboardInterrupt:
@@ -134,7 +134,8 @@ def sample(
                 make_samples(nothing, checkpoint, chains, plan.description, plan.what, plan.kernel.target_temperature), "sample"
             )
         with store:
-            return drive(plan, gradient_fn, store, checkpoint, interrupts, progress)
+            samples = drive(plan, gradient_fn, store, checkpoint, interrupts, progress)
+            return samples.with_target(target, columns or None)
 
 
 def _tuned(plan: Plan, target: Target, gradient_fn: GradientFn, position: Tensor, columns: Sequence[Tensor]) -> Plan:
