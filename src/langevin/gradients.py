@@ -14,10 +14,11 @@ from torch import Tensor
 from langevin.checks import check_dense, check_integer, check_number, check_position, needs
 from langevin.noise import Purpose, batch_indices, normal, streams
 from langevin.noise.address import check_chains, check_seed
+from langevin.scales import Scale
 from langevin.targets import Batch, Evaluation, Target
 from langevin.targets.base import check_dim, check_target
 
-__all__ = ["GradientFn", "control_variate", "energy_gradient", "find_mode", "full", "minibatch", "noisy"]
+__all__ = ["GradientFn", "control_variate", "energy_gradient", "find_mode", "full", "in_scale", "minibatch", "noisy"]
 
 Draws = tuple[Tensor, ...]
 """What is random in a gradient: tensors whose first axes are the step and the chain."""
@@ -223,6 +224,17 @@ def find_mode(
             stacklevel=2,
         )
     return theta
+
+
+def in_scale(gradient_fn: GradientFn, scale: Scale, origin: Tensor) -> GradientFn:
+    """Return the gradient with respect to y, ``θ = origin + R y``, at positions y (chains, dim)."""
+    inner, push, pull = gradient_fn.evaluate, scale.push, scale.pull
+
+    def evaluate(position: Tensor, drawn: Draws) -> Evaluation:
+        energy, gradient = inner(origin + push(position), drawn)
+        return Evaluation(energy, pull(gradient))
+
+    return GradientFn(gradient_fn.draw, evaluate)
 
 
 def noisy(gradient_fn: GradientFn, std: float, *, seed: int, chains: range, like: Tensor) -> GradientFn:

@@ -7,7 +7,8 @@ that a sampler keeps in y it keeps in θ.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from typing_extensions import override
 
 from langevin.checks import needs
 
-__all__ = ["Dense", "Diagonal", "LowRank", "Scale", "as_scale"]
+__all__ = ["KINDS", "Dense", "Diagonal", "LowRank", "Scale", "as_scale", "scale_shapes"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +27,11 @@ class Scale(ABC):
     def is_elementwise(self) -> bool:
         """Whether R is diagonal."""
         return False
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The numbers that make up R, for a run's folder; `scale_of` reads them."""
+        return tuple(getattr(self, entry.name) for entry in fields(self))
 
     @property
     @abstractmethod
@@ -126,6 +132,16 @@ class LowRank(Scale):
     @override
     def describe(self) -> str:
         return f"diagonal, and {len(self.stretch)} directions of their own"
+
+
+KINDS: dict[str, type[Scale]] = {"Diagonal": Diagonal, "Dense": Dense, "LowRank": LowRank}
+"""By the name under which they are saved."""
+
+
+def scale_shapes(kind: str, tensors: Sequence[Tensor], dim: int) -> list[tuple[int, ...]]:
+    """Return the shapes that the tensors of a scale have; the rank of a low-rank one is read off its last."""
+    rank = len(tensors[-1]) if tensors and tensors[-1].ndim == 1 else 0
+    return {"Diagonal": [(dim,)], "Dense": [(dim, dim)], "LowRank": [(dim,), (dim, rank), (rank,)]}[kind]
 
 
 def as_scale(who: str, value: Tensor | Scale, like: Tensor) -> Scale:

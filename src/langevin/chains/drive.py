@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Sequence
+
+from torch import Tensor
 
 from langevin.chains.interrupts import Interrupts
 from langevin.chains.meter import Progress, meter
@@ -12,6 +15,7 @@ from langevin.chains.recorder import Recorded
 from langevin.engines import Block, Runner, Trace, block_length, draw_block
 from langevin.gradients import GradientFn
 from langevin.store import Checkpoint, Samples, Store, make_samples
+from langevin.targets import Target
 from langevin.trust import TrustWarning
 
 __all__ = ["drive", "interrupted_in_setup"]
@@ -26,6 +30,8 @@ def drive(
     checkpoint: Checkpoint,
     interrupts: Interrupts,
     progress: Progress,
+    target: Target,
+    columns: Sequence[Tensor],
 ) -> Samples:
     """Run from a checkpoint to the end.
 
@@ -37,7 +43,7 @@ def drive(
     interrupted, is_whole = False, True
 
     def now() -> Checkpoint:
-        return recorded.checkpoint(runner.compiled, checkpoint.seconds + time.perf_counter() - start)
+        return recorded.checkpoint(plan.kernel, runner.compiled, checkpoint.seconds + time.perf_counter() - start)
 
     with meter(progress, plan.kernel.name, recorded.state.step, plan.num_steps) as tell:
         while recorded.state.step < plan.num_steps and recorded.alive and not interrupted:
@@ -63,9 +69,9 @@ def drive(
     result = store.last_checkpoint(now())
     samples = make_samples(
         store.read(result.kept), result, plan.chains, plan.description, plan.what, plan.kernel.target_temperature
-    )
+    ).with_target(target, columns or None)
     if interrupted:
-        warnings.warn(f"sample() was interrupted at step {result.step}: {result.kept} draws are returned", stacklevel=3)
+        warnings.warn(f"sample() was interrupted at step {result.step}: {result.kept} draws are returned", stacklevel=4)
     _say(samples)
     return samples
 
@@ -93,7 +99,7 @@ def _run_block(runner: Runner, plan: Plan, recorded: Recorded, interrupts: Inter
 def interrupted_in_setup(samples: Samples, who: str) -> Samples:
     """Say that a run was interrupted in its set-up."""
     draws = max(status.draws for status in samples.status)
-    warnings.warn(f"{who}() was interrupted in its set-up: {draws} draws are returned", stacklevel=3)
+    warnings.warn(f"{who}() was interrupted in its set-up: {draws} draws are returned", stacklevel=4)
     return samples
 
 
@@ -104,4 +110,4 @@ def _say(samples: Samples) -> None:
     except KeyboardInterrupt:  # a second Ctrl-C, while many draws are read: the samples are worth more than words about them
         return
     if sentences:
-        warnings.warn("\n".join(["what speaks against these draws:", *sentences]), TrustWarning, stacklevel=4)
+        warnings.warn("\n".join(["what speaks against these draws:", *sentences]), TrustWarning, stacklevel=5)

@@ -47,10 +47,10 @@ class Recorded(NamedTuple):
         state = KernelState(tensors["position"], memory, checkpoint.step)
         return cls(state, stopped, checkpoint.kept, checkpoint.judged, moments, heat)
 
-    def checkpoint(self, compiled: bool, seconds: float) -> Checkpoint:
+    def checkpoint(self, kernel: Kernel, compiled: bool, seconds: float) -> Checkpoint:
         """Return what is saved."""
         memory = {f"memory_{k}": tensor for k, tensor in enumerate(self.state.memory)}
-        tensors = {"position": self.state.position, **memory, **self.moments, **self.heat}
+        tensors = {"position": self.state.position, **memory, **self.moments, **self.heat, **kernel.constants}
         return Checkpoint(tensors, self.state.step, self.kept, self.judged, self.stopped, compiled, seconds)
 
     @property

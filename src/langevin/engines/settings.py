@@ -92,7 +92,7 @@ class SideBySide(Kernel):
         return self.kernels[0].start(position)
 
     @override
-    def with_step_size(self, step_size: float) -> Self:
+    def with_step_size(self, step_size: float | Schedule) -> Self:
         kernels = tuple(kernel.with_step_size(step_size) for kernel in self.kernels)
         return dataclasses.replace(self, step_size=kernels[0].step_size, kernels=kernels)
 

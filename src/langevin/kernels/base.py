@@ -87,6 +87,11 @@ class Kernel(ABC):
         return False
 
     @property
+    def constants(self) -> dict[str, Tensor]:
+        """Tensors among the settings that were learnt before a run: a run's folder keeps them."""
+        return {}
+
+    @property
     def group_size(self) -> int:
         """How many consecutive chains meet in `update`: they run, and stop, together. 1 for chains that do not see each other."""
         return 1

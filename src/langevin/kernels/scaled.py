@@ -26,8 +26,8 @@ class Scaled(Kernel):
     """A sampler that runs in ``y = R^-1 θ``; use `Scaled.of` to build one.
 
     With ``U(R y)`` as its energy the sampler sees the gradient ``R^T g`` and moves y; θ moves by R times that. So SGLD becomes
-    ``θ' = θ - ε R R^T g + sqrt(2 ε τ) R η``, and R R^T is the inverse mass matrix of those with a velocity. R is a constant: the law
-    of y, hence that of θ, is as right or wrong as that of the sampler itself.
+    ``θ' = θ - ε R R^T g + sqrt(2 ε τ) R η``, and R R^T is the inverse mass matrix of those with a velocity. R is a constant: the
+    law of y, hence that of θ, is as right or wrong as that of the sampler itself.
 
     Args:
         inner: the sampler; its formula must not look at the position itself (`Kernel.sees_position`).
@@ -58,6 +58,11 @@ class Scaled(Kernel):
     @override
     def is_elementwise(self) -> bool:
         return self.inner.is_elementwise and self.scale.is_elementwise
+
+    @property
+    @override
+    def constants(self) -> dict[str, Tensor]:
+        return {f"scale_{index}": tensor for index, tensor in enumerate(self.scale.tensors)}
 
     @property
     @override

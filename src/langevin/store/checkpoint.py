@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from langevin.moments import no_moments
+from langevin.scales import scale_shapes
 from langevin.store.journal import write_atomic
 from langevin.store.layout import ARRAYS, Layout, read_file
 from langevin.trust import no_heat
@@ -95,6 +96,12 @@ def _checkpoint(tensors: dict[str, Tensor], words: dict[str, Any], manifest: dic
     if manifest["keep"] == "moments":
         empty |= no_moments(like)
     expected |= {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in empty.items()}
+    if manifest["scale"] is not None:
+        parts = scale_tensors(tensors)
+        shapes = scale_shapes(manifest["scale"], parts, dim)
+        check(f"{len(shapes)} tensors of the scale", len(parts) == len(shapes), len(parts))
+        expected |= {f"scale_{index}": (shape, dtype) for index, shape in enumerate(shapes)}
+        check("a finite scale", all(bool(part.isfinite().all()) for part in parts), "another")
     memories = sorted(tensors.keys() - expected.keys())
     check("memories from 0 on", memories == sorted(f"memory_{k}" for k in range(len(memories))), memories)
     for name in memories:  # what follows the chains is the kernel's
@@ -106,6 +113,11 @@ def _checkpoint(tensors: dict[str, Tensor], words: dict[str, Any], manifest: dic
     alive = [index for index in range(chains) if index not in stopped]
     check("finite positions", bool(tensors["position"][alive].isfinite().all()), "others")
     return checkpoint
+
+
+def scale_tensors(tensors: Mapping[str, Tensor]) -> list[Tensor]:
+    """Return the tensors of a learnt scale, in their order."""
+    return [tensors[f"scale_{index}"] for index in range(sum(name.startswith("scale_") for name in tensors))]
 
 
 def write_state(folder: Path, tensors: dict[str, Tensor], words: dict[str, Any]) -> None:

@@ -25,29 +25,42 @@ class Descent(NamedTuple):
     evaluations: int  # gradients taken by each chain
 
 
-def spread_starts(evaluate: GradientFn, chains: range, dim: int, seed: int, like: Tensor, radius: float = 2.0) -> Tensor:
-    """Draw starts uniformly from [-radius, radius] in every element, again where the energy or the gradient is not finite."""
+def spread_starts(
+    gradient_fn: GradientFn, chains: range, seed: int, like: Tensor, first: Tensor | None = None, radius: float = 2.0
+) -> Tensor:
+    """Draw starts (chains, dim) uniformly from [-radius, radius], again where energy or gradient are not finite.
+
+    Args:
+        gradient_fn: the exact gradient.
+        chains: numbers of the chains.
+        seed: of the starts.
+        like: a position (dim,), for its length, dtype and device.
+        first: positions to try first.
+        radius: of the cube.
+    """
+    dim = len(like)
     position = like.new_full((len(chains), dim), torch.nan)
     missing = torch.ones(len(chains), 1, dtype=torch.bool, device=like.device)
     for attempt in range(_TRIES):
         noise = normal(seed, streams(Purpose.INIT, chains), attempt, dim, dtype=like.dtype, device=like.device)
         drawn = radius * torch.erf(noise / 2**0.5)  # the distribution function of a normal makes it uniform
-        position = torch.where(missing, drawn, position)
-        energy, gradient = evaluate(position, 0)
+        position = torch.where(missing, drawn if attempt or first is None else first, position)
+        energy, gradient = gradient_fn(position, 0)
         missing = ~(torch.isfinite(energy) & torch.isfinite(gradient).all(-1))[:, None]
         if not missing.any():
             return position
+    chain = chains[int(missing[:, 0].int().argmax())]
     raise ValueError(
-        f"sample() found no start with a finite energy and gradient for chain {chains[int(missing[:, 0].int().argmax())]} in {_TRIES} "
-        f"draws from uniform(-{radius:g}, {radius:g}) in every element of theta; give init=, or see what the log density is there"
+        f"sample() found no start with a finite energy and gradient for chain {chain}, in {_TRIES} draws from uniform(-{radius:g}, "
+        f"{radius:g}) in every element of theta; give init=, or see what the log density is there"
     )
 
 
 def descend(gradient_fn: GradientFn, position: Tensor, max_evaluations: int, tolerance: float = 0.01) -> Descent:
     """Go downhill by L-BFGS (Nocedal and Wright 2006, algorithm 7.4), each chain with its own memory and its own line search.
 
-    A chain is done when another step promises to lower the energy by less than `tolerance`: the law is blind to that. One evaluation
-    serves all chains: a chain whose move did not lower its energy enough tries a shorter one while the others go on.
+    A chain is done when another step promises to lower the energy by less than `tolerance`: the law is blind to that. One
+    evaluation serves all chains: a chain whose move did not lower its energy enough tries a shorter one while the others go on.
 
     Args:
         gradient_fn: the exact gradient.

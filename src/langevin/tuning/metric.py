@@ -1,10 +1,10 @@
 """The scale of a posterior: from the curvature where it is densest, then from draws and their gradients.
 
 Draws alone tell the widths, gradients alone the curvatures: ``C = Cov(θ)``, ``V = E[g g^T]``, which is the matrix V of equation (2)
-and, by parts, the mean Hessian times the temperature. The metric that takes both to the same matrix, ``G V G = C``, is their geometric
-mean ``G = V^(-1/2) (V^(1/2) C V^(1/2))^(1/2) V^(-1/2)``. On a Gaussian it is the covariance, exactly, as soon as there are more draws
-than dimensions, wherever they lie: ``g = C^-1 (θ - m)`` makes ``V = C^-1 Cov C^-1`` for any cloud of points. (Nutpie's choice, too:
-it minimises the Fisher divergence.)
+and, by parts, the mean Hessian times the temperature. The metric that takes both to the same matrix, ``G V G = C``, is their
+geometric mean ``G = V^(-1/2) (V^(1/2) C V^(1/2))^(1/2) V^(-1/2)``. On a Gaussian it is the covariance, exactly, as soon as there
+are more draws than dimensions, wherever they lie: ``g = C^-1 (θ - m)`` makes ``V = C^-1 Cov C^-1`` for any cloud of points.
+(Nutpie's choice, too: it minimises the Fisher divergence.)
 """
 
 from __future__ import annotations
