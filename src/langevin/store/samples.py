@@ -179,7 +179,9 @@ class Samples:
         if isinstance(self.arrays, Arrays):
             return self.arrays.some(name, every, pick).cpu()
         array = self.arrays[name][::every] if self.arrays[name].ndim == 1 else self.arrays[name][:, ::every]
-        return (array if pick is None else array.reshape(*array.shape[:2], -1)[..., pick.to(array.device)]).cpu()
+        return (
+            array if pick is None else array.reshape(*array.shape[:2], math.prod(array.shape[2:]))[..., pick.to(array.device)]
+        ).cpu()
 
     def to_arviz(self) -> arviz.InferenceData:
         """Return the healthy chains as ArviZ data: variable `theta`; statistics `energy`, `gradient_norm`, `step_size`."""
@@ -195,8 +197,14 @@ class Samples:
             )
 
     def summary(self) -> pandas.DataFrame:
-        """Return mean, sd, Monte Carlo error, effective sample size and R-hat of each element, by ArviZ."""
-        return import_arviz().summary(self.to_arviz(), var_names=["theta"], round_to="none")
+        """Return mean, sd, Monte Carlo error, effective sample size and R-hat of each element, by ArviZ.
+
+        What speaks against trusting them (`trust.warnings`) is printed above the table; ``attrs["warnings"]`` has it, too.
+        """
+        table = import_arviz().summary(self.to_arviz(), var_names=["theta"], round_to="none")
+        from langevin.store.summary import with_warnings  # pandas takes long to import
+
+        return with_warnings(table, self.trust.warnings)
 
 
 def make_samples(
