@@ -277,6 +277,26 @@ def test_a_run_on_disk_knows_the_same(tmp_path):
         lv.resume(tmp_path / "run", kernel, target)
 
 
+def test_a_run_that_was_cut_knows_the_same_to_the_last_bit(tmp_path, monkeypatch):
+    class Cut(Exception):
+        """Ends a run."""
+
+    def cut(done, total):
+        if done > 600:
+            raise Cut
+
+    settings = {"num_steps": 1500, "warmup": 100, "compile": False}
+    target, kernel = lv.targets.energy(lambda x: (x.exp() - x).sum()), lv.sgld(0.3)
+    whole = lv.sample(kernel, target, starts(), **settings)
+    monkeypatch.setattr("langevin.chains.drive._CHECKPOINT_SECONDS", 0.0)
+    with pytest.raises(Cut):
+        lv.sample(kernel, target, starts(), out=tmp_path / "run", progress=cut, **settings)
+    again = lv.resume(tmp_path / "run", kernel, target)
+    assert again.trust == whole.trust
+    for name, tensor in whole.heat.items():
+        assert torch.equal(tensor, again.heat[name])
+
+
 def test_many_draws_and_elements_are_looked_at_in_part(tmp_path):
     """What is read from disk, some draws and elements at a time, is what memory gives."""
     settings = {"num_steps": 700, "compile": False, "thin": 1}

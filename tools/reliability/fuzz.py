@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from langevin import TrustWarning
 from torch import Tensor
 
 from tools.reliability import isolate
@@ -102,6 +103,8 @@ def attempt(trial: Trial) -> Verdict:
     allowed = all(_accepts(call, name, value) for name, value in bad.items())
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
+        # Every run here is too short to be trusted, which says nothing of its arguments; that a chain stopped may.
+        warnings.filterwarnings("ignore", r"what speaks against these draws:\n(?!stopped chains)", TrustWarning)
         try:
             result = call.function(**arguments | bad)
         except Exception as error:
