@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from langevin import TrustWarning
 from torch import Tensor
 
+from langevin import TrustWarning
 from tools.reliability import isolate
 from tools.reliability.calls import CALLS, Call
 from tools.reliability.page import Section

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from langevin import TrustWarning
 
+from langevin import TrustWarning
 from langevin_paper.spec import Experiment, Method, Progress, Results, Scale
 
 __all__ = ["Cell", "Finished", "execute", "serve"]
