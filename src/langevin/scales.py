@@ -141,7 +141,10 @@ KINDS: dict[str, type[Scale]] = {"Diagonal": Diagonal, "Dense": Dense, "LowRank"
 def scale_shapes(kind: str, tensors: Sequence[Tensor], dim: int) -> list[tuple[int, ...]]:
     """Return the shapes that the tensors of a scale have; the rank of a low-rank one is read off its last."""
     rank = len(tensors[-1]) if tensors and tensors[-1].ndim == 1 else 0
-    return {"Diagonal": [(dim,)], "Dense": [(dim, dim)], "LowRank": [(dim,), (dim, rank), (rank,)]}[kind]
+    shapes: dict[str, list[tuple[int, ...]]] = {
+        "Diagonal": [(dim,)], "Dense": [(dim, dim)], "LowRank": [(dim,), (dim, rank), (rank,)],
+    }  # fmt: skip
+    return shapes[kind]
 
 
 def as_scale(who: str, value: Tensor | Scale, like: Tensor) -> Scale:

@@ -50,7 +50,7 @@ def resume(
     path = check_path("resume", "path", path, "the folder given to sample(out=...)")
     if keep is not None and not callable(keep):
         raise needs("resume", "keep", "the function of the run, or None", keep, TypeError)
-    sampler = None if target is None else kernel
+    sampler: Any = None if target is None else kernel
     columns = check_parts("resume", sampler_at(1.0) if sampler is None else sampler, target or kernel, data, progress)
     aim: Any = target or kernel
     with DiskStore.open(path, write=True) as store:
@@ -58,9 +58,7 @@ def resume(
         if (keep is not None) != (manifest["keep"] == "function"):
             raise needs("resume", "keep", f"what the run had, {manifest['keep']!r}", keep)
         if (sampler is None) != (manifest["recipe"] is not None):
-            condition = (
-                "a sampler before the target" if sampler is None else "the target alone: this run found its sampler by itself"
-            )
+            condition = "a sampler before the target" if sampler is None else "the target alone: this run found its sampler"
             raise needs("resume", "kernel", condition, kernel, TypeError)
         position = checkpoint.tensors["position"]
         plan = Plan.of(manifest, sampler, keep, checkpoint.tensors)

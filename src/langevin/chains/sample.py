@@ -132,7 +132,8 @@ def sample(
     Returns:
         Samples, whose `draws` have axes (chain, draw, dim). A chain stops where its position, energy or gradient is not finite, or
         where the target raises: it keeps its draws up to there and says when and why in `status`; the others go on. Ctrl-C returns
-        what was drawn so far, after the step that is being taken; a second one does not wait for that.
+        what was drawn so far, after the step that is being taken; a second one does not wait for that. What speaks against
+        trusting the draws is said in one `langevin.TrustWarning`; `samples.trust` has every check with its number.
 
     Example:
         >>> import torch

@@ -105,7 +105,7 @@ class Layout:
     def read(
         self, folder: Path, kept: int, digests: Mapping[str, Sequence[bytes]], name: str, every: int = 1, pick: Tensor | None = None
     ) -> Tensor:
-        """Read the first `kept` draws of an array, whose chunks have these digests: `every` so many-th, and elements `pick` of it."""
+        """Read the first `kept` draws of an array, whose chunks have these digests: of every so many draws one, elements `pick`."""
         dtype, tail = self.arrays[name]
         whole = ArraySpec(dtype, tail if pick is None else (tail[0], len(pick))).new(-(-kept // every))
         done = 0

@@ -1,5 +1,6 @@
 """What the driver of chains asks of a store, what it reads from one, and the plainest store: draws in memory."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -107,4 +108,4 @@ class MemoryStore(Store):
 
     def _first(self, kept: int, name: str, every: int = 1, pick: Tensor | None = None) -> Tensor:
         array = self._arrays[name][:kept:every]
-        return array if pick is None else array.reshape(*array.shape[:2], -1)[..., pick.to(array.device)]
+        return array if pick is None else array.reshape(*array.shape[:2], math.prod(array.shape[2:]))[..., pick.to(array.device)]

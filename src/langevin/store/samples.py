@@ -173,15 +173,22 @@ class Samples:
                 dim=self.dim,
                 heat=read_heat(self.heat, good, self.dim),
                 temperature=self.temperature,
+                name_of=self._name_of,
             )
         )
+
+    def _name_of(self, index: int) -> str:
+        """Return what an element of a draw is called."""
+        return f"element {index}" if self.space is None else self.space.elements[index]
 
     def _some(self, name: str, every: int, pick: Tensor | None = None) -> Tensor:
         """Return a part of an array, as `Arrays.some` does, on the CPU; arrays may have been put there by hand."""
         if isinstance(self.arrays, Arrays):
             return self.arrays.some(name, every, pick).cpu()
         array = self.arrays[name][::every] if self.arrays[name].ndim == 1 else self.arrays[name][:, ::every]
-        return (array if pick is None else array.reshape(*array.shape[:2], -1)[..., pick.to(array.device)]).cpu()
+        return (
+            array if pick is None else array.reshape(*array.shape[:2], math.prod(array.shape[2:]))[..., pick.to(array.device)]
+        ).cpu()
 
     @property
     def space(self) -> Space | None:
@@ -231,9 +238,15 @@ class Samples:
         return inference_data(self, lp, log_likelihood, posterior_predictive, seed)
 
     def summary(self) -> pandas.DataFrame:
-        """Return mean, sd, Monte Carlo error, effective sample size and R-hat of each element, by name, by ArviZ."""
+        """Return mean, sd, Monte Carlo error, effective sample size and R-hat of each element, by name, by ArviZ.
+
+        What speaks against trusting them (`trust.warnings`) is printed above the table; ``attrs["warnings"]`` has it, too.
+        """
         with np.errstate(all="ignore"):  # R-hat of what is constant, such as the zeros of a Cholesky factor, is NaN
-            return import_arviz().summary(self.to_arviz(), round_to="none")
+            table = import_arviz().summary(self.to_arviz(), round_to="none")
+        from langevin.store.summary import with_warnings  # pandas takes long to import
+
+        return with_warnings(table, self.trust.warnings)
 
 
 def make_samples(

@@ -1,20 +1,21 @@
 """The temperature of the law that chains really sample, gathered while they run, from the gradients that they take anyway.
 
-For a density ``exp(-U / T)`` whose tails decay, integration by parts gives ``E[(theta_i - c_i) dU/dtheta_i] = T`` for every element i
-and any fixed c. A step too large, or minibatch noise, makes it hot; the published MSGLD makes it cold. Chains that agree cannot show
-either. The sums below are taken over all steps after the warm-up, but for exploration phases, in batches of consecutive steps: at most
-`BATCHES` for each chain, joined two by two when they are full. So they take constant memory, and have an error that honours
-autocorrelation.
+For a density ``exp(-U / T)`` whose tails decay, integration by parts gives ``E[(theta_i - c_i) dU/dtheta_i] = T`` for every
+element i and any fixed c. A step too large, or minibatch noise, makes it hot; the published MSGLD makes it cold. Chains that agree
+show neither. The sums below are taken over all steps after the warm-up, but for exploration phases, in batches of consecutive
+steps: at most `BATCHES` for each chain, joined two by two when they are full. So they take constant memory, and have an error that
+honours autocorrelation.
 
-**Minibatches.** The noisy gradient serves as well where its noise is independent of the position it is taken at. That of minibatches
-is not: every datum comes once per epoch, so the rows that are left know those that already moved the chain. A step with noise of variance
-s^2 that is made when a share u of the epoch has gone by adds ``eps s^2 u`` to the expectation above, as much again as the heat of rows
-with replacement, where in truth the noise cancels over the epoch. At u = 0 there is nothing to add. So steps are weighted: the mean
-with the weights of `epoch_weights` is the intercept at u = 0 of the least-squares line in u.
+**Minibatches.** The noisy gradient serves as well where its noise is independent of the position it is taken at. That of
+minibatches is not: every datum comes once per epoch, so the rows that are left know those that already moved the chain. Where a
+share u of the epoch has gone by, noise of variance s^2 adds about ``eps s^2 u`` to the expectation above: on average
+``eps s^2 / 2``, the heat of rows drawn with replacement, whereas in truth the noise cancels over the epoch. At u = 0 nothing is
+added. So steps are weighted: the mean with the weights of `epoch_weights` is the intercept at u = 0 of the least-squares line in u.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -53,13 +54,13 @@ def no_heat(position: Tensor) -> dict[str, Tensor]:
     batches = 4
     while batches < BATCHES and 2 * batches * _SUMS * chains * elements <= _MAX_NUMBERS:
         batches *= 2
-    settings = {"dtype": torch.float64, "device": position.device}
+    zeros = functools.partial(torch.zeros, dtype=torch.float64, device=position.device)
     return {
         "heat_count": torch.zeros((), dtype=torch.int64),
         "heat_weights": torch.zeros((batches, 2), dtype=torch.float64),  # of gradients and of positions, in each batch
-        "heat_centre": torch.zeros((chains, elements), **settings),
-        "heat_sums": torch.zeros((batches, _SUMS, chains, elements), **settings),  # of (theta - c) g, g and theta - c
-        "heat_residuals": torch.zeros((3, chains), **settings),  # number, sum and sum of squares
+        "heat_centre": zeros((chains, elements)),
+        "heat_sums": zeros((batches, _SUMS, chains, elements)),  # of (theta - c) g, g and theta - c
+        "heat_residuals": zeros((3, chains)),  # number, sum and sum of squares
     }
 
 
@@ -143,14 +144,15 @@ class Heat(NamedTuple):
     temperature: Measured  # of all elements that were looked at
     by_element: Measured  # of each of them
     elements: Tensor  # which they are
+    by_chain: Tensor  # temperature of each chain
     residual: float  # root mean square of `energy_residuals`; NaN where gradients are noisy
 
 
 def read_heat(tensors: Mapping[str, Tensor], chains: Sequence[int], dim: int) -> Heat:
     """Read the sums of the chains that count, given by index.
 
-    Each chain is centred at the mean of the others, which it knows nothing of (its own would lower the estimate by 1 / ESS), and the
-    halves of a lone chain at each other's.
+    Each chain is centred at the mean of the others, which it knows nothing of (its own would lower the estimate by 1 / ESS), and
+    the halves of a lone chain at each other's.
     """
     sums, centre = tensors["heat_sums"][:, :, list(chains)].cpu(), tensors["heat_centre"][list(chains)].cpu()
     elements = evenly_spaced(dim, centre.shape[-1])
@@ -164,14 +166,16 @@ def read_heat(tensors: Mapping[str, Tensor], chains: Sequence[int], dim: int) ->
     weights, counts = shares[:used].unbind(1)  # (batches, chains)
     if weights.numel() < MIN_GROUPS:
         unknown, each = (torch.full(shape, torch.nan, dtype=torch.float64) for shape in ((), (len(elements),)))
-        return Heat(Measured(unknown, unknown), Measured(each, each), elements, _root_mean_square(tensors, chains))
+        return Heat(Measured(unknown, unknown), Measured(each, each), elements, each[:0], _root_mean_square(tensors, chains))
     means = centre + gaps.sum(0) / counts.sum(0)[:, None]
     others = (means.sum(0) - means) / (len(means) - 1)
     products = products - (others - centre) * slopes
     total = batch_ratio(products.mean(-1, keepdim=True), weights)
+    by_chain = products.mean(-1).sum(0) / weights.sum(0)
     return Heat(
-        Measured(total.value[0], total.error[0]), batch_ratio(products, weights), elements, _root_mean_square(tensors, chains)
-    )
+        Measured(total.value[0], total.error[0]), batch_ratio(products, weights), elements, by_chain,
+        _root_mean_square(tensors, chains),
+    )  # fmt: skip
 
 
 def batch_ratio(products: Tensor, weights: Tensor) -> Measured:

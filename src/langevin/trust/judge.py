@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -28,7 +29,9 @@ MAX_DRIFT = 0.5
 MAX_EXCESS = 0.1
 """How much more energy the draws of large steps may have than those of small ones, as a share of dim tau / 2."""
 
+_BEYOND = 2.0  # standard errors by which a temperature must be beyond the tolerance: a law at the tolerance is not warned of
 _FAR, _LOW = 1e8, -1e10  # a chain out there, with an energy down there, is on its way down a hill without a bottom
+_AWAY = 10.0  # temperatures below zero by so many of the target's, in every chain: the energy falls where they go
 _SHOWN = 3  # stopped chains that are named
 
 
@@ -86,6 +89,9 @@ def _sign(run: Evidence) -> Check:
         lost = [run.numbers[k] for k in ran_off(run.draws[:, -1], run.energy[:, -1]).nonzero().flatten().tolist()]
         if lost:
             return Check("sign", len(lost), None, False, f"chains {lost} ran off to where the energy has no bottom. {SIGN_HINT}")
+    if run.temperature and len(run.heat.by_chain) and bool((run.heat.by_chain < -_AWAY * run.temperature).all()):
+        text = f"all chains are driven apart: the gradient points to where they come from. {SIGN_HINT}"
+        return Check("sign", len(run.heat.by_chain), None, False, text)
     return Check("sign", 0, None, True, "no chain ran off to where the energy has no bottom")
 
 
@@ -105,8 +111,8 @@ def _mixing(run: Evidence) -> list[Check]:
     )
     checks = [Check("chains", chains, None, chains > 1, alone if chains == 1 else "chains that ran to their end")]
     few = (
-        f"too few draws: {run.num_draws} for each chain, and ESS and R-hat (NaN) need {MIN_DRAWS}. Raise num_steps, or lower warmup "
-        f"or thin."
+        f"too few draws: {run.num_draws} for each chain, and ESS and R-hat (NaN) need {MIN_DRAWS}. Raise num_steps, or "
+        f"lower warmup or thin."
     )
     enough = run.num_draws >= MIN_DRAWS
     checks.append(Check("draws", run.num_draws, None, enough, "draws of each chain" if enough else few))
@@ -118,8 +124,8 @@ def _mixing(run: Evidence) -> list[Check]:
     if not finite.all():
         first, number = run.name_of(int(elements[~finite][0])), int((~finite).sum())
         checks.append(Check("finite draws", number, None, False, (
-            f"non-finite draws: {number} {among} are NaN or infinite in chains that ran to their end (the first is {first}). See what "
-            f"`keep` returns there; ESS and R-hat are not known."
+            f"non-finite draws: {number} {among} are NaN or infinite in chains that ran to their end (the first is {first}). See "
+            f"what `keep` returns there; ESS and R-hat are not known."
         )))  # fmt: skip
         looked, elements = looked[..., finite], elements[finite]
     if not finite.any():
@@ -140,8 +146,8 @@ def _convergence(run: Evidence, draws: Tensor, elements: Tensor, among: str) -> 
     bad = found.rhat > MAX_RHAT  # NaN is not
     value, where = float(found.rhat[worst]), run.name_of(int(elements[worst]))
     sentence = (
-        f"chains disagree: R-hat is above {MAX_RHAT} for {int(bad.sum())} {among}, worst {value:.3f} at {where}. Do not pool the chains "
-        f"yet: take more steps, a longer warmup, or a sampler that crosses between modes."
+        f"chains disagree: R-hat is above {MAX_RHAT} for {int(bad.sum())} {among}, worst {value:.3f} at {where}. Do not pool the "
+        f"chains yet: take more steps, a longer warmup, or a sampler that crosses between modes."
     )
     is_known = not math.isnan(value)
     checks = [Check("R-hat", value, None, not bad.any() if is_known else None, sentence if bad.any() else f"worst at {where}")]
@@ -151,9 +157,9 @@ def _convergence(run: Evidence, draws: Tensor, elements: Tensor, among: str) -> 
         worst = int(values.nan_to_num(torch.inf).argmin())
         value, where = float(values[worst]), run.name_of(int(elements[worst]))
         sentence = (
-            f"few independent draws: the {chains * run.num_draws} draws are worth fewer than {enough} ({MIN_ESS_PER_CHAIN} a chain) for "
-            f"{int((both < enough).sum())} {among}, worst {value:.0f} at {where}. Take about {enough / value:.0f} times as many steps "
-            f"after the warmup, or a larger step_size if its bias allows."
+            f"few independent draws: the {chains * run.num_draws} draws are worth fewer than {enough} ({MIN_ESS_PER_CHAIN} a "
+            f"chain) for {int((both < enough).sum())} {among}, worst {value:.0f} at {where}. Take about {enough / value:.0f} times "
+            f"as many steps after the warmup, or a larger step_size if its bias allows."
         )
         is_fine = value >= enough if not math.isnan(value) else None
         text = f"worst at {where}" if is_fine is not False else sentence
@@ -171,14 +177,15 @@ def critical(tests: int = 1) -> float:
     return normal + (normal**3 + normal) / (4 * freedom) + (5 * normal**5 + 16 * normal**3 + 3 * normal) / (96 * freedom**2)
 
 
-def _deviation(found: Measured, expected: float) -> Tensor:
-    """Return by how many standard errors temperatures are off.
+def _is_off(found: Measured, expected: float, tolerance: float) -> Tensor:
+    """Say which temperatures are off: beyond chance, and by more than the tolerance, beyond chance again.
 
-    Where one came out low, so did its error, which is in proportion to it: it is taken back to what it would be at `expected`, at the
-    most twice.
+    Where one came out low, so did its error, which is in proportion to it: it is taken back to what it would be at `expected`, at
+    the most twice.
     """
-    scale = (expected / found.value.clamp(min=expected / 2)).clamp(min=1.0)
-    return (found.value - expected) / (found.error * scale)
+    error = found.error * (expected / found.value.clamp(min=expected / 2)).clamp(min=1.0)
+    gap = (found.value - expected).abs()
+    return (gap > critical(found.value.numel()) * error) & (gap - tolerance * expected > _BEYOND * error)
 
 
 def _temperature(run: Evidence) -> list[Check]:
@@ -190,15 +197,13 @@ def _temperature(run: Evidence) -> list[Check]:
     value, error = (float(number) for number in run.heat.temperature)
     if math.isnan(value):
         return [Check("temperature", None, None, None, "too few steps after the warm-up to measure it")]
-    deviation = float(_deviation(run.heat.temperature, tau))
-    is_fine = abs(value / tau - 1) <= TOLERANCE or abs(deviation) <= critical()
+    is_fine = not _is_off(run.heat.temperature, tau, TOLERANCE)
     text = f"E[(theta - c) . grad U] / dim, {tau:g} for the target"
     checks = [Check("temperature", value, error, is_fine, text if is_fine else _heat_in_words(run, "the draws have", value, error))]
 
     each = run.heat.by_element
-    deviations = _deviation(each, tau).nan_to_num(0.0)
-    off = ((each.value / tau - 1).abs() > ELEMENT_TOLERANCE) & (deviations.abs() > critical(len(deviations)))
-    worst = int(torch.where(off, deviations.abs(), -1 / (1 + deviations.abs())).argmax())
+    off, gaps = _is_off(each, tau, ELEMENT_TOLERANCE), (each.value - tau).abs()
+    worst = int((gaps if off.any() else gaps / each.error).masked_fill(off.any() & ~off, -1.0).nan_to_num(0.0).argmax())
     value, error = float(each.value[worst]), float(each.error[worst])
     where = run.name_of(int(run.heat.elements[worst])) if run.kept == "positions" else f"element {int(run.heat.elements[worst])}"
     one_is_fine = not bool(off.any())
@@ -212,8 +217,8 @@ def _heat_in_words(run: Evidence, what: str, value: float, error: float) -> str:
         return f"no temperature: {found}: the density does not decay where the chains are. {SIGN_HINT}"
     if value < run.temperature:  # type: ignore[operator]
         return (
-            f"too cold: {found}, so spreads are too small. The published form of a sampler with a bias factor is cold: invariant=True is "
-            f"not. Else chains have not spread yet: take more steps, or a larger step_size."
+            f"too cold: {found}, so spreads are too small. The published form of a sampler with a bias factor is cold: "
+            f"invariant=True is not. Else chains have not spread yet: take more steps, or a larger step_size."
         )
     noise = (
         "" if not math.isnan(run.heat.residual) else ", or a larger batch_size or control_variate against the heat of minibatches"
@@ -234,8 +239,9 @@ def _drift(run: Evidence) -> Check:
     text = "of the mean energy, from the first third of the draws to the last"
     if not is_fine:
         text = (
-            f"the energy drifts: it moves by {drift:+.3g} ± {error:.1g} from the first to the last third of the draws, {drift / spread:+.1f} "
-            f"of its standard deviations. The chains have not arrived: take a longer warmup, or start nearer to the mode."
+            f"the energy drifts: it moves by {drift:+.3g} ± {error:.1g} from the first to the last third of the draws, "
+            f"{drift / spread:+.1f} of its standard deviations. The chains have not arrived: take a longer warmup, or start "
+            f"nearer to the mode."
         )
     return Check("energy drift", drift, error, is_fine, text)
 
@@ -258,7 +264,7 @@ def _cycles(run: Evidence) -> Check:
         return Check(name, None, None, None if not tau else True, "all draws have about the same step size")
     starts = [0, *((sizes[1:] > 1.5 * sizes[:-1]).nonzero().flatten() + 1).tolist(), len(sizes)]
     gaps = []
-    for begin, end in zip(starts, starts[1:], strict=False):
+    for begin, end in pairwise(starts):
         third = (end - begin) // 3
         if third >= 2:
             order = begin + sizes[begin:end].argsort(descending=True)
@@ -277,8 +283,8 @@ def _cycles(run: Evidence) -> Check:
     text = f"their energy above that of the draws of small steps, as a share of dim tau / 2; step sizes differ by {ratio:.3g}"
     if not is_fine:
         text = (
-            f"hot draws: those of the largest steps of a cycle have {excess:.0%} ± {error:.0%} more energy, in units of dim tau / 2, than "
-            f"those of the smallest; step sizes of the draws differ by a factor of {ratio:.3g}. Keep draws of the small steps only: a "
-            f"longer exploration phase, or a smaller first step size."
+            f"hot draws: those of the largest steps of a cycle have {excess:.0%} ± {error:.0%} more energy, in units of "
+            f"dim tau / 2, than those of the smallest; step sizes of the draws differ by a factor of {ratio:.3g}. Keep "
+            f"draws of the small steps only: a longer exploration phase, or a smaller first step size."
         )
     return Check(name, excess, error, is_fine, text)

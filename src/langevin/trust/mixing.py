@@ -133,7 +133,7 @@ def _ess(draws: Tensor) -> Tensor:
     rho = 1 - (variance - covariance) / total
     rho[:, 0] = 1.0
     pairs = rho[:, : num // 2 * 2].reshape(dim, -1, 2).sum(-1)
-    # Geyer's initial positive sequence: pairs 0, 1, ... up to the first that is not positive, which counts with its even half alone.
+    # Geyer's initial positive sequence: pairs 0, 1, ... up to the first that is not positive, whose even half alone counts.
     most = max(0, -(-(num - 2) // 2) - 1)
     ended = torch.cat([~(pairs > 0), pairs.new_ones((dim, 1), dtype=torch.bool)], 1).int().argmax(-1, keepdim=True).clamp(max=most)
     even = rho.gather(1, 2 * ended)

@@ -32,7 +32,7 @@ class Check(NamedTuple):
 class Trust:
     """What was looked at in a run; `samples.trust`.
 
-    No news is not proof: chains that agree may share a bias that leaves the temperature as it is, or a mode that all of them missed.
+    No news is not proof: chains that agree may share a bias that leaves the temperature as it is, or have all missed a mode.
 
     Args:
         checks: one for each thing looked at.
