@@ -155,7 +155,7 @@ class Model(Target):
             with torch.enable_grad():
                 logs = self._try(values, columns)
                 total = logs.sum() + log_prior(self._who, self.prior, values) + log_jacobian
-        except LinAlgError:  # there may be none at this place, which is none of the user's
+        except LinAlgError:  # a matrix may be singular at this place, which is none of the user's
             return
         used = torch.autograd.grad(total, list(values.values()), allow_unused=True)
         unused = [name for name, gradient in zip(values, used, strict=True) if gradient is None]
@@ -163,34 +163,42 @@ class Model(Target):
             raise needs(self._who, "parameters", f"names that the {self._argument} or a prior depends on", f"unused: {unused}")
 
     def _try(self, values: Parameters, columns: Sequence[Tensor]) -> Tensor:
-        """Return what the user's function returns, or raise its errors with what it was given."""
-        shapes = ", ".join(
-            [f"{name}: {tuple(value.shape)}" for name, value in values.items()]
-            + [f"{name}: {tuple(column.shape)} {column.dtype}" for name, column in zip(self._arguments, columns, strict=False)]
-        )
-        for is_strict in (True, False):
+        """Return what the user's function returns for one dict of values, or raise its errors with what it was given."""
+
+        def as_a_chain() -> Tensor:
+            axes, start = (0, *(None for _ in columns)), torch.zeros(1, self.dim, dtype=self.space.dtype)
+            return per_chain(self._who, self._argument, self.log_likelihood_fn, axes, start, *columns)
+
+        def alone(strict: bool) -> Tensor:
+            with validation(strict):
+                return self._checked(self._function(values, *columns), columns)
+
+        try:
+            with torch.no_grad():
+                as_a_chain()  # first, since only here torch minds `if` and the like
             try:
-                with validation(is_strict):
-                    return self._checked(self._function(values, *columns), columns)
-            except KeyError as error:
-                if error.args[:1] and error.args[0] in values:
-                    raise
-                condition = f"a function that reads the parameters {list(values)}"
-                raise needs(self._who, self._argument, condition, error.args[0] if error.args else error) from error
+                return alone(strict=True)
             except ValueError as error:
                 if "Expected value argument" in str(error):
-                    first = " ".join(str(error).split())
-                    raise needs(self._who, "data", "values in the support of the log-likelihood's distribution", first) from error
-                if not is_strict or "Expected parameter" not in str(error):  # a scale may be 0 at this place
+                    shown = " ".join(str(error).split())
+                    raise needs(self._who, "data", "values in the support of the log-likelihood's distribution", shown) from error
+                if "Expected parameter" not in str(error):
                     raise
-            except LinAlgError:
+                return alone(strict=False)  # a scale may be 0 at this place, which is none of the user's
+        except KeyError as error:
+            name = error.args[0] if error.args else None
+            if name in values:
                 raise
-            except (RuntimeError, IndexError) as error:
-                condition = "a function that runs on one dict of parameters and the columns"
-                if "can't be cast" in str(error):
-                    condition += "; whole numbers stay whole, so that they can be indices: write y.double() for floats"
-                raise needs(self._who, self._argument, condition, f"{str(error).splitlines()[0]} (given {shapes})") from error
-        raise AssertionError("unreachable")
+            raise needs(self._who, self._argument, f"a function that reads the parameters {list(values)}", name) from error
+        except LinAlgError:
+            raise
+        except (RuntimeError, IndexError) as error:
+            given = [f"{name}: {tuple(value.shape)}" for name, value in values.items()]
+            given += [f"{name}: {tuple(c.shape)} {c.dtype}" for name, c in zip(self._arguments, columns, strict=False)]
+            condition = "a function that runs on one dict of parameters and the columns"
+            if "can't be cast" in str(error):
+                condition += "; whole numbers stay whole, so that they can be indices: write y.double() for floats"
+            raise needs(self._who, self._argument, condition, f"{str(error).splitlines()[0]} (given {', '.join(given)})") from error
 
     def _checked(self, result: Any, columns: Sequence[Tensor]) -> Tensor:
         """Return the result of the user's function when it is of the right shape: one number per row, or one."""
