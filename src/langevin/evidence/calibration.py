@@ -92,10 +92,10 @@ def check_sbc(*, seed: int = 0, quick: bool = False, level: float = 1e-4, progre
     rows, accepted = [], {}
     for name, must_fail, model, kernel in tqdm(runs, desc="sbc", disable=None if progress is None else not progress):
         found = sbc(model.simulate, model.target, kernel, replications=replications, seed=seed, progress=False)
-        numbers = {"quantities": len(found.names), "stopped": found.stopped, "smallest p": found.p_value}
+        numbers = {"quantities": len(found.names), "lost": found.lost, "smallest p": found.p_value}
         rows.append(Row(name, numbers, found.p_value > share, must_fail))
         accepted[name] = found
-    about = f"ranks of {replications} truths among {found.num_draws} draws each; refused where p < {share:.3g} (level {level:g} for all)"
+    about = f"ranks of {replications} truths among their draws; refused where p < {share:.3g} (level {level:g} for all samplers)"
     return Report("sbc", about, seed, tuple(rows), picture=partial(_draw, found=accepted))
 
 
@@ -104,10 +104,12 @@ def _kernel(step_size: float) -> Kernel:
 
 
 def _draw(figure: Figure, found: dict[str, Calibration]) -> None:
-    """Draw rank histograms and ECDF differences of the first element, a row for each sampler."""
+    """Draw the rank histogram and the ECDF difference of the quantity with the smallest p-value, a row for each sampler."""
+    figure.set_size_inches(9, 1.5 * len(found))
     panels = figure.subplots(len(found), 2)
     for (histogram, difference), (name, calibration) in zip(panels, found.items(), strict=True):
-        calibration.plot(histogram, difference, 0)
-        histogram.set_title(f"{name}: {calibration.names[0]}", fontsize=6)
+        worst = int(calibration.p_values.argmin())
+        calibration.plot(histogram, difference, worst)
+        histogram.set_title(f"{name}: {calibration.names[worst]}", fontsize=6)
         for axes in (histogram, difference):
             axes.tick_params(labelsize=5)

@@ -48,9 +48,9 @@ def check_law(*, seed: int = 0, quick: bool = False, level: float = 1e-4, progre
     """Compare exact laws with runs.
 
     On Gaussians the equations of each sampler are a linear recursion, whose stationary covariance solves a Lyapunov equation
-    (`langevin.evidence.recursions`). Chains start at zero and run until they have forgotten it; means and covariances over the chains
-    are normal around the exact ones, with known standard errors. Off Gaussians small steps have the target as their law, whose moments
-    come from quadrature. The law that `tuning` reads off the code must be that of the equations.
+    (`langevin.evidence.recursions`). Chains start at zero and run until they have forgotten it; means and covariances over the
+    chains are normal around the exact ones, with known standard errors. Off Gaussians small steps have the target as their law,
+    whose moments come from quadrature. The law that `tuning` reads off the code must be that of the equations.
 
     Args:
         seed: of everything random.
@@ -192,7 +192,7 @@ def _formulas() -> list[Row]:
     rows = []
     for name, found in errors.items():
         largest = max(found, key=abs)
-        numbers = {"steps": "-", "tests": len(found), "max |z|": "-", "error of variance": largest}
+        numbers: dict[str, float | int | str] = {"steps": "-", "tests": len(found), "max |z|": "-", "error of variance": largest}
         rows.append(Row(f"{name}; law read off the code", numbers, abs(largest) < AGREE))
     return rows
 

@@ -101,16 +101,14 @@ def adaptive(precision: Matrix, name: str = "msgld", *, share: float, a: float =
     per_step = 2 * np.eye(d) + 2 * a * (1 - beta) / (1 + beta) * scale
     eps = share * 4 / float(np.abs(np.linalg.eigvals(precision @ per_step)).max())
     learnt: dict[str, Any] = {"bias_factor": a, "betas": (beta, 0.999), "invariant": True, "adapt_steps": 1}
-    if name == "msgld":
-        kernel, frozen = msgld(eps, bias_factor=a, beta=beta, invariant=True), ()
-    elif name == "asgld":
-        kernel, frozen = asgld(eps, eps_root=SMALL_ROOT, **learnt), (np.diag(scale) ** -2.0 - SMALL_ROOT,)
-    elif name == "adamax_sgld":
-        kernel, frozen = adamax_sgld(eps, eps=SMALL, **learnt), (1 / np.diag(scale) - SMALL,)
-    else:
-        inverse = np.linalg.inv(scale)
-        kernel, frozen = asgld_full(eps, eps_root=SMALL_ROOT, **learnt), (inverse @ inverse - SMALL_ROOT * np.eye(d),)
-    settings = {"eps": eps, "a": a, "beta": beta, "scale": scale}
+    inverse = np.linalg.inv(scale)
+    kernel, frozen = {
+        "msgld": lambda: (msgld(eps, bias_factor=a, beta=beta, invariant=True), ()),
+        "asgld": lambda: (asgld(eps, eps_root=SMALL_ROOT, **learnt), (np.diag(inverse) ** 2 - SMALL_ROOT,)),
+        "adamax_sgld": lambda: (adamax_sgld(eps, eps=SMALL, **learnt), (np.diag(inverse) - SMALL,)),
+        "asgld_full": lambda: (asgld_full(eps, eps_root=SMALL_ROOT, **learnt), (inverse @ inverse - SMALL_ROOT * np.eye(d),)),
+    }[name]()
+    settings: dict[str, Any] = {"eps": eps, "a": a, "beta": beta, "scale": scale}
     law, stored = recursions.invariant(precision, **settings), tuple(map(torch.as_tensor, frozen))
     return Inertial(f"{name}, invariant, {share:g} of the limit", kernel, law, precision, stored, settings=settings)
 

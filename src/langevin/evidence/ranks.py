@@ -1,4 +1,4 @@
-"""Gandy and Scott's rank test on a model with data: the truth has a uniform rank among the steps of a chain that goes through it."""
+"""Gandy and Scott's rank test on a model with data: the truth has a uniform rank among the steps of a chain through it."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ class Posteriors(Target):
 def reversed_in_time(state: KernelState, gradient: Tensor, strides: tuple[Matrix, float]) -> KernelState:
     """Turn the invariant form round: steps from here go through what came before, in law.
 
-    Its stages B A O A are each undone by itself with the velocities' signs changed. The way back is A O A B, with B first undone: the
-    same stages in the same order from ``(θ, -v + h G^(1/2) g, -u + sqrt(2 ε) g)``.
+    Its stages B A O A (`kernels.Invariant`) are each undone by itself with the velocities' signs changed, so the way back has the
+    stages A O A B. These are B A O A again from where B is undone: from ``(θ, -v + h G^(1/2) g, -u + sqrt(2 ε) g)``.
     """
     velocity, passing, *frozen = state.memory
     stride, passing_stride = strides
@@ -84,10 +84,10 @@ def rank_p_values(
 ) -> NDArray[np.float64]:
     """Rank the truth among the positions of a chain that goes through it, and test that its ranks are uniform.
 
-    Draw b from the prior, data given b: so b is a draw of the posterior. Choose its place among LENGTH positions at random and let the
-    chain run to both sides of it, with velocities drawn given b; backwards it is the chain reversed in time. Then the positions are
-    exchangeable as far as ranks of the truth go, however dependent (Gandy and Scott, section 2.2, after Besag and Clifford 1989).
-    Ranked are the slopes and the energy.
+    Draw b from the prior, data given b: so b is a draw of the posterior. Choose its place among LENGTH positions at random and let
+    the chain run to both sides of it, with velocities drawn given b; backwards it is the chain reversed in time. So the rank of the
+    truth is uniform, however dependent the positions are (Gandy and Scott, section 2.2, after Besag and Clifford 1989; there the
+    chain is its own reversal). Ranked are the slopes and the energy.
     """
     chains, model = range(first, first + count), Regression.standard(seed)
     case = adaptive(model.precision.numpy(), name, share=share)
@@ -104,7 +104,7 @@ def rank_p_values(
     here, ranks = quantities(truth), torch.zeros(count, SLOPES + 1, dtype=torch.int64)
     for state, length in ((start, LENGTH - 1 - place), (back, place)):
         for distance in range(1, LENGTH):
-            state = advance(kernel, full(target), state, THIN, seed=seed, chains=chains)  # noqa: PLW2901
+            state = advance(kernel, full(target), state, THIN, seed=seed, chains=chains)
             ranks += (quantities(state.position) < here) & (distance <= length)
         if not torch.isfinite(joined(state, case.frozen)).all():
             return np.zeros(1)

@@ -45,7 +45,7 @@ class Recursion(NamedTuple):
 
 
 def overdamped(precision: Matrix, *, eps: float, tau: float = 1.0, s: float = 0.0, metric: Any = None) -> Recursion:
-    """theta' = theta - eps G (P theta + s e) + sqrt(2 eps tau) G^(1/2) eta."""
+    """SGLD in a metric: theta' = theta - eps G (P theta + s e) + sqrt(2 eps tau) G^(1/2) eta."""
     d = len(precision)
     g = np.eye(d) if metric is None else metric
     return Recursion(np.eye(d) - eps * g @ precision, 2 * eps * tau * g + (eps * s) ** 2 * g @ g.T)
@@ -54,7 +54,7 @@ def overdamped(precision: Matrix, *, eps: float, tau: float = 1.0, s: float = 0.
 def momentum(
     precision: Matrix, *, eps: float, a: float, beta: float, tau: float = 1.0, s: float = 0.0, scale: Any = None
 ) -> Recursion:
-    """theta' = theta - eps (P theta + s e + a C m) + sqrt(2 eps tau) eta, m' = beta m + (1 - beta) (P theta + s e).
+    """Published: theta' = theta - eps (P theta + s e + a C m) + sqrt(2 eps tau) eta, m' = beta m + (1 - beta) (P theta + s e).
 
     C is the identity for MSGLD, and (V + lambda)^(-1/2) for ASGLD whose V stands still.
     """
@@ -103,7 +103,7 @@ def invariant(
 
 
 def hamiltonian(precision: Matrix, *, eps: float, beta: float, tau: float = 1.0, s: float = 0.0) -> Recursion:
-    """v' = beta v - eps (P theta + s e) + sqrt(2 tau eps (1 - beta)) eta, theta' = theta + v'."""
+    """SGHMC: v' = beta v - eps (P theta + s e) + sqrt(2 tau eps (1 - beta)) eta, theta' = theta + v'."""
     d = len(precision)
     eye = np.eye(d)
     transition = np.block([[eye - eps * precision, beta * eye], [-eps * precision, beta * eye]])
@@ -112,10 +112,10 @@ def hamiltonian(precision: Matrix, *, eps: float, beta: float, tau: float = 1.0,
 
 
 def velocity_law(precision: Matrix, *, eps: float, a: float, beta: float, tau: float = 1.0, scale: Any = None) -> Matrix:
-    """Return the law of (theta, v, e) of the invariant form with exact gradients in closed form (section 5 of theory.md in the docs).
+    """Return the law of (theta, v, e) of the invariant form with exact gradients, in closed form (section 5 of docs/theory.md).
 
-    Before the last half move A the position has covariance ``tau (P^-1 - (h^2 C + 2 eps) / 4)``, apart from the velocities, which are
-    N(0, tau). The half move adds ``(h C^(1/2) v + sqrt(2 eps) e) / 2``: where it is recorded theta has the target's law, and
+    Before the last half move A the position has covariance ``tau (P^-1 - (h^2 C + 2 eps) / 4)``, apart from the velocities, which
+    are N(0, tau). The half move adds ``(h C^(1/2) v + sqrt(2 eps) e) / 2``: where it is recorded theta has the target's law, and
     the covariances ``tau h C^(1/2) / 2`` and ``tau sqrt(2 eps) / 2`` with its velocities.
     """
     d = len(precision)

@@ -69,7 +69,10 @@ class Report:
         widths = [max(map(len, column)) for column in zip(header, *lines, strict=True)]
         last = len(widths) - 1
         table = [
-            "  ".join(cell.ljust(width) if k in (0, last) else cell.rjust(width) for k, (cell, width) in enumerate(zip(line, widths)))
+            "  ".join(
+                cell.ljust(width) if k in (0, last) else cell.rjust(width)
+                for k, (cell, width) in enumerate(zip(line, widths, strict=True))
+            )
             for line in (header, *lines)
         ]
         wrong = [row.name for row in self.rows if not row.is_right]
@@ -85,7 +88,14 @@ class Report:
             {"name": row.name, **row.numbers, "passed": row.passed, "must_fail": row.must_fail, "is_right": row.is_right}
             for row in self.rows
         ]
-        record = {"part": self.part, "about": self.about, "seed": self.seed, "passed": self.passed, "rows": rows, "notes": self.notes}
+        record = {
+            "part": self.part,
+            "about": self.about,
+            "seed": self.seed,
+            "passed": self.passed,
+            "rows": rows,
+            "notes": self.notes,
+        }
         (folder / f"{self.part}.json").write_text(json.dumps(record, indent=1) + "\n")
         if self.picture is not None:
             from matplotlib.figure import Figure  # a second to import; without pyplot no window system is asked for

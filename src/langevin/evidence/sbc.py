@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from tqdm.auto import tqdm
 from typing_extensions import override
 
-from langevin.chains import sample
-from langevin.checks import check_function, check_integer, needs
+from langevin.checks import check_function, check_integer, check_position, needs
+from langevin.engines import run_blocks
 from langevin.evidence.ranks import uniformity
+from langevin.gradients import full
 from langevin.kernels import Kernel
 from langevin.noise import Purpose, integers, streams
+from langevin.schedules import AUTO
 from langevin.targets import Batch, Evaluation, Target
 from langevin.targets.base import check_target
 
@@ -36,13 +39,13 @@ class Calibration:
         names: of the quantities.
         ranks: how many draws are below the truth, (replications, quantities).
         num_draws: L; a rank is one of 0 ... L.
-        stopped: replications whose chain went non-finite.
+        lost: replications whose chain went non-finite.
     """
 
     names: tuple[str, ...]
     ranks: NDArray[np.int64]
     num_draws: int
-    stopped: int
+    lost: int
 
     def histogram(self, quantity: int, num_bins: int) -> NDArray[np.int64]:
         """Count the ranks of a quantity in bins of equal width."""
@@ -62,8 +65,8 @@ class Calibration:
 
     @property
     def p_value(self) -> float:
-        """The smallest p-value times their number (Bonferroni); 0 where chains stopped."""
-        return 0.0 if self.stopped else min(1.0, float(self.p_values.min()) * len(self.names))
+        """The smallest p-value times their number (Bonferroni); 0 where chains were lost."""
+        return 0.0 if self.lost else min(1.0, float(self.p_values.min()) * len(self.names))
 
     def plot(self, histogram: Axes, difference: Axes, quantity: int, *, confidence: float = 0.99) -> None:
         """Draw a rank histogram, and the ECDF of the ranks less that of uniform ones in its simultaneous band."""
@@ -88,8 +91,9 @@ def simultaneous_band(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the band in which the whole ECDF of uniform ranks lies with a given confidence (Säilynoja, Bürkner, Vehtari 2022).
 
-    At each of the places z = 1 / values, 2 / values, ... below 1 the count of ranks is binomial; γ is the quantile, over simulations,
-    of the smallest two-sided tail probability along the ECDF, and the band has tails of γ / 2 at each place (their section 2.2).
+    At each of the places z = 1 / values, 2 / values, ... below 1 the count of ranks is binomial; γ is the quantile, over
+    simulations, of the smallest two-sided tail probability along the ECDF, and the band has tails of
+    γ / 2 at each place (their section 2.2).
 
     Args:
         count: number of ranks.
@@ -98,7 +102,7 @@ def simultaneous_band(
         simulations: for γ.
         seed: of the simulations.
     """
-    from scipy.stats import binom  # type: ignore[import-untyped] # a second to import
+    from scipy.stats import binom  # a second to import
 
     places = np.arange(1, values) / values
     drawn = integers(seed, streams(Purpose.DATA, range(simulations)), 3, count, (values,))[..., 0].numpy()
@@ -143,8 +147,8 @@ def sbc(
     Args:
         simulate: function of (replications, seed) that returns truths (replications, dim), as the target takes them, and the data's
             columns, (replications, rows, ...) each.
-        target: a target with data: `langevin.Model`, `langevin.targets.likelihood(...)`, your own. Its prior must be that of `simulate`.
-        kernel: the sampler.
+        target: a target with data, such as `langevin.targets.likelihood(...)`; its prior must be that of `simulate`.
+        kernel: the sampler, with a step size that is given.
         replications: how many truths; they run side by side as chains.
         num_draws: L, draws kept of each posterior.
         thin: steps between them.
@@ -170,7 +174,10 @@ def sbc(
     """
     check_function("sbc", "simulate", simulate, "a function of (replications, seed)", 2)
     check_integer("sbc", "replications", replications, 40)
-    check_integer("sbc", "num_draws", num_draws, 1)
+    for name, value, least in (("num_draws", num_draws, 1), ("thin", thin, 1), ("warmup", warmup, 0)):
+        check_integer("sbc", name, value, least)
+    if kernel.step_size == AUTO:
+        raise needs("sbc", "kernel", "a step size that is a number: posteriors with different data have no step in common", AUTO)
     truth, given = simulate(replications, seed)
     columns = tuple(given)
     check_target("sbc", target, columns)
@@ -178,21 +185,30 @@ def sbc(
         found = [tuple(part.shape) for part in (truth, *columns)]
         raise needs("sbc", "simulate", f"truths ({replications}, dim) and columns ({replications}, rows, ...)", found)
     own = _Replications(target, columns)
-    start = torch.zeros_like(truth) if init is None else init
-    num_steps = warmup + num_draws * thin
-    # By eager steps, which cost little for so many chains: the same ranks whatever the sizes.
-    samples = sample(kernel, own, start, num_steps=num_steps, warmup=warmup, thin=thin, seed=seed, compile=False, progress=progress)
-    draws = samples.draws[:, :num_draws]
+    start = check_position("sbc", "init", torch.zeros_like(truth) if init is None else init)
+    kernel = kernel.for_run(warmup, start)
+    draws, stages = (
+        [],
+        run_blocks(kernel, full(own), start, seed=seed, chains=range(replications), num_steps=warmup + num_draws * thin),
+    )
+    with tqdm(total=num_draws, desc="sbc", disable=None if progress is None else not progress) as bar:
+        for trace in stages:
+            first = trace.before.step + 1  # the step after which the block's first position is
+            kept = [
+                position for step, position in enumerate(trace.positions, first) if step > warmup and (step - warmup) % thin == 0
+            ]
+            draws += kept
+            bar.update(len(kept))
 
     def ranked(position: Tensor) -> Tensor:
         values = position if quantities is None else quantities(position)
         return torch.cat([values, own.evaluate(position).energy[:, None]], -1)
 
     here = ranked(truth)
-    ranks = sum((ranked(draws[:, k]) < here).long() for k in range(draws.shape[1]))
+    ranks = torch.stack([ranked(position) < here for position in draws]).sum(0)
     count = here.shape[1] - 1
     labels = [f"{'theta' if quantities is None else 'quantity'}[{k}]" for k in range(count)] if names is None else list(names)
     if len(labels) != count:
         raise needs("sbc", "names", f"{count} names, one for each quantity", names)
-    stopped = sum(not status.is_healthy for status in samples.status)
-    return Calibration((*labels, "energy"), torch.as_tensor(ranks).numpy(), num_draws, stopped)
+    lost = int((~torch.isfinite(draws[-1]).all(-1)).sum())
+    return Calibration((*labels, "energy"), ranks.numpy(), num_draws, lost)

@@ -34,7 +34,9 @@ def joined(state: KernelState, frozen: tuple[Tensor, ...] = ()) -> Tensor:
     return torch.cat([state.position, *state.memory[: len(state.memory) - len(frozen)]], -1)
 
 
-def advance(kernel: Kernel, gradient_fn: GradientFn, state: KernelState, num_steps: int, *, seed: int, chains: range) -> KernelState:
+def advance(
+    kernel: Kernel, gradient_fn: GradientFn, state: KernelState, num_steps: int, *, seed: int, chains: range
+) -> KernelState:
     """Take steps from a state, with the noise that belongs to their numbers."""
     end, like = state.step + num_steps, state.position
     with torch.no_grad():
