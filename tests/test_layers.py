@@ -9,7 +9,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "langevin"
 
 LEVELS = [
     {"checks", "cpu"},
-    {"plain"},
+    {"constraints", "plain"},
     {"moments", "noise", "schedules", "space"},
     {"targets"},
     {"gradients", "drifts"},

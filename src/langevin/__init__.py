@@ -15,42 +15,51 @@ from langevin import (
     targets,
 )
 from langevin.chains import resume, sample
+from langevin.constraints import correlation_cholesky, interval, ordered, positive, real, simplex, unit
 from langevin.engines import side_by_side
 from langevin.moments import Moments
 from langevin.predictive import log_likelihood, predict
 from langevin.samplers import *  # noqa: F403 (the families say in __all__ what they export)
 from langevin.store import ChainStatus, Samples, load_samples
 from langevin.store.bank import CorruptDrawError, SampleBank
-from langevin.targets import Posterior, likelihoods, priors
+from langevin.targets import Model, Posterior, likelihoods, priors
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ChainStatus",
     "CorruptDrawError",
+    "Model",
     "Moments",
     "Posterior",
     "SampleBank",
     "Samples",
+    "correlation_cholesky",
     "diagnostics",
     "drifts",
     "engines",
     "gradients",
+    "interval",
     "kernels",
     "likelihoods",
     "load_samples",
     "log_likelihood",
     "noise",
     "optim",
+    "ordered",
+    "positive",
     "preconditioners",
     "predict",
     "predictive",
     "priors",
+    "real",
     "resume",
     "sample",
     "samplers",
     "schedules",
     "side_by_side",
+    "simplex",
     "targets",
+    "unit",
 ]
 __all__ += samplers.__all__

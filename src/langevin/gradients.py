@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from langevin.checks import check_columns, check_dense, check_integer, check_number, check_position, needs
+from langevin.checks import check_dense, check_integer, check_number, check_position, needs
 from langevin.noise import Purpose, batch_indices, normal, streams
 from langevin.noise.address import check_chains, check_seed
 from langevin.targets import Batch, Evaluation, Target
@@ -54,7 +54,7 @@ def full(target: Target, data: Sequence[Tensor] | Tensor | None = None) -> Gradi
         tensor([[2.]])
     """
     check_target("full", target, data)
-    columns = None if data is None else check_columns("full", data)
+    columns = None if data is None else target.columns("full", data)
     batch = None if columns is None else Batch(columns, len(columns[0]), per_chain=False)
     return GradientFn(lambda steps: (), lambda position, drawn: target.evaluate(position, batch))
 
@@ -90,7 +90,7 @@ def _check_batches(who: str, target: Any, data: Any, batch_size: Any, seed: Any,
     if isinstance(target, Target) and not target.needs_data:
         raise needs(who, "target", "a target with data", type(target).__name__)
     check_target(who, target, data)
-    columns = check_columns(who, data)
+    columns = target.columns(who, data)
     check_integer(who, "batch_size", batch_size, 1)
     if batch_size > len(columns[0]):
         raise needs(who, "batch_size", f"at most the {len(columns[0])} rows of the data", batch_size)
@@ -195,7 +195,7 @@ def find_mode(
     check_number("find_mode", "tolerance", tolerance, "> 0", lambda v: v > 0)
     check_target("find_mode", target, data)
     check_dim("find_mode", "init", target, len(init))
-    columns = None if data is None else check_columns("find_mode", data)
+    columns = None if data is None else target.columns("find_mode", data)
     gradient_fn = full(target, columns)
     num_data = 1 if columns is None else len(columns[0])
     small = tolerance * num_data**0.5

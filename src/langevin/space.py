@@ -1,9 +1,11 @@
-"""The space of theta: names and shapes of parameters live here, everywhere else theta is one tensor (..., dim)."""
+"""The space of theta: names, shapes and constraints of parameters live here, everywhere else theta is one tensor (..., dim)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,16 +15,27 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import is_lazy
 
 from langevin.checks import needs
+from langevin.constraints import Constraint, real
 
 __all__ = ["Space"]
 
 
 @dataclass(frozen=True)
 class Space:
-    """The names, shapes, dtype and device of theta's parts, in their order; use `Space.of` to build one.
+    """The names, constraints, dtype and device of theta's parts, in their order; `Space.of` reads those of a module.
 
     The order is that of ``model.parameters()``, a tied parameter counts once, and a frozen one (``requires_grad=False``) or a
     buffer is no part of theta. So element i has the noise address of element i in an optimizer over the same parameters.
+
+    theta has the free numbers of every part; `constrain` makes values of them, which are theta itself where a part is `real`.
+
+    Args:
+        names: of the parts.
+        constraints: their shapes and the values that they may take.
+        dtype: of theta.
+        device: of theta.
+        dims: names of a part's axes, for ArviZ.
+        coords: labels along those axes, for ArviZ.
 
     Example:
         >>> space = Space.of(nn.Linear(2, 1))
@@ -33,9 +46,11 @@ class Space:
     """
 
     names: tuple[str, ...]
-    shapes: tuple[torch.Size, ...]
+    constraints: tuple[Constraint, ...]
     dtype: torch.dtype
     device: torch.device
+    dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    coords: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, model: nn.Module, *, who: str = "Space.of") -> Space:
@@ -62,12 +77,17 @@ class Space:
                 listed = ", ".join(f"{name}: {kind}" for name, kind in kinds.items())
                 raise needs(who, "model", f"parameters of one {about}", listed, TypeError)
         first = next(iter(theta.values()))
-        return cls(tuple(theta), tuple(parameter.shape for parameter in theta.values()), first.dtype, first.device)
+        return cls(tuple(theta), tuple(real(*parameter.shape) for parameter in theta.values()), first.dtype, first.device)
+
+    @property
+    def shapes(self) -> tuple[torch.Size, ...]:
+        """The shape of each parameter's values."""
+        return tuple(constraint.shape for constraint in self.constraints)
 
     @property
     def sizes(self) -> list[int]:
-        """The number of elements of each parameter."""
-        return [shape.numel() for shape in self.shapes]
+        """The number of elements of theta that each parameter has."""
+        return [constraint.size for constraint in self.constraints]
 
     @property
     def dim(self) -> int:
@@ -91,6 +111,37 @@ class Space:
         # One split, not many slices: its gradient is one concatenation, where each slice would add a vector full of zeros.
         parts = vector.split(self.sizes)
         return {name: part.view(shape) for name, part, shape in zip(self.names, parts, self.shapes, strict=True)}
+
+    def constrain(self, vector: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """Return the values that a vector (dim,) stands for, by name, and ``log |det d values / d vector|``; see `unflatten`."""
+        values: dict[str, Tensor] = {}
+        jacobian = vector.new_zeros(())
+        for name, constraint, part in zip(self.names, self.constraints, vector.split(self.sizes), strict=True):
+            values[name], term = constraint.constrain(part, values)
+            jacobian = jacobian + term
+        return values, jacobian
+
+    def values(self, vectors: Tensor) -> dict[str, Tensor]:
+        """Return the values by name, (..., *shape), that vectors (..., dim) stand for."""
+        flat = torch.func.vmap(lambda vector: self.constrain(vector)[0])(vectors.reshape(-1, self.dim))
+        return {name: value.reshape(*vectors.shape[:-1], *value.shape[1:]) for name, value in flat.items()}
+
+    def unconstrain(self, values: Mapping[str, Tensor]) -> Tensor:
+        """Return the vector (dim,) that stands for these values, or fail when one is missing, misshaped or not allowed."""
+        parts, who = [], "unconstrain"
+        unknown = sorted(set(values) - set(self.names))
+        if unknown:
+            raise needs(who, "values", f"names among {list(self.names)}", unknown)
+        for name, constraint in zip(self.names, self.constraints, strict=True):
+            if name not in values:
+                raise needs(who, "values", f"a value for {name!r}", sorted(values))
+            if values[name].shape != constraint.shape:
+                raise needs(who, "values", f"{name!r} of shape {tuple(constraint.shape)}", tuple(values[name].shape))
+            parts.append(constraint.unconstrain(values[name], values))
+            back = constraint.constrain(parts[-1], values)[0]  # a sum that is not 1, or a row of another length, does not come back
+            if not parts[-1].isfinite().all() or not torch.allclose(back, values[name], rtol=1e-4, atol=1e-6):
+                raise needs(who, "values", f"{name!r}: {constraint}", values[name].tolist())
+        return torch.cat(parts)
 
     def assign(self, module: nn.Module, vector: Tensor) -> None:
         """Copy a vector (dim,) into a module's parameters, in place."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from langevin.checks import check_columns, check_function, check_integer, check_position, needs
+from langevin.checks import check_function, check_integer, check_position, needs
 from langevin.gradients import GradientFn
 from langevin.kernels import Kernel
 from langevin.noise import UPDATE_NOISES
@@ -29,7 +29,7 @@ def check_parts(who: str, kernel: Any, target: Any, data: Any, progress: Any) ->
         raise needs(who, "kernel", f"at most {len(UPDATE_NOISES)} noises per element", kernel.num_noises)
     if progress is not None and not isinstance(progress, bool):
         check_function(who, "progress", progress, "True, False, None or a function of (steps done, steps in all)", count=2)
-    columns = () if data is None else check_columns(who, data)
+    columns = () if data is None else target.columns(who, data)
     target.check_data(columns)
     return columns
 

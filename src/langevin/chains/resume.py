@@ -59,7 +59,7 @@ def resume(
             try:
                 interrupts.open()
                 gradient_fn = plan.gradient(target, columns, position)
-                check_fingerprints(path, manifest["fingerprints"], plan.kernel, gradient_fn, data, position, keep)
+                check_fingerprints(path, manifest["fingerprints"], plan.kernel, gradient_fn, columns, position, keep)
                 _check_counts(store, checkpoint, plan)
                 interrupts.close()
                 interrupts.check()

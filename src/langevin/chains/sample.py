@@ -114,7 +114,7 @@ def sample(
             if out is None:
                 store = MemoryStore(shape, len(position), plan.num_draws, position, plan.step_size_shape)
             else:
-                identity = fingerprints(plan.kernel, gradient_fn, position, data, keep if callable(keep) else None)
+                identity = fingerprints(plan.kernel, gradient_fn, position, columns, keep if callable(keep) else None)
                 manifest = {**plan.manifest(position, compile), "fingerprints": identity}
                 store = DiskStore.create(out, manifest, shape, checkpoint, plan.step_size_shape)
         except KeyboardInterrupt:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from langevin.checks import check_columns, check_dense, check_finite, needs
+from langevin.checks import check_dense, check_finite, needs
 from langevin.gradients import full
 from langevin.store import Samples
 from langevin.targets import Evaluation
@@ -94,7 +94,7 @@ def evenly_spaced(length: int, num: int) -> Tensor:
 def evaluate_fully(who: str, target: Any, positions: Tensor, data: Sequence[Tensor] | Tensor | None) -> Evaluation:
     """Return U and grad U over all data, without artificial noise, at positions (n, dim), some positions at a time."""
     check_target(who, target, data)
-    columns = None if data is None else check_columns(who, data)
+    columns = None if data is None else target.columns(who, data)
     gradient_fn = full(target, columns)
     rows = 1 if columns is None else len(columns[0])
     dim = positions.shape[-1]

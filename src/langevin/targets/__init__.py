@@ -4,6 +4,7 @@ from langevin.targets import likelihoods, priors
 from langevin.targets.analytic import FIVE_MODES, Gaussian, Mixture, gaussian, mixture
 from langevin.targets.automatic import EnergyTarget, LikelihoodTarget, energy, likelihood
 from langevin.targets.base import Batch, Evaluation, Target
+from langevin.targets.model import Model
 from langevin.targets.posterior import Posterior
 from langevin.targets.ravine import Ravine, ravine, ravine_data
 
@@ -15,6 +16,7 @@ __all__ = [
     "Gaussian",
     "LikelihoodTarget",
     "Mixture",
+    "Model",
     "Posterior",
     "Ravine",
     "Target",

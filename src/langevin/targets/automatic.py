@@ -5,44 +5,74 @@ The user's function is written for ONE position (dim,); the library runs it on a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 from typing_extensions import override
 
 from langevin.checks import check_function, check_number, needs, takes
 from langevin.targets.base import Batch, Evaluation, Target
 from langevin.targets.priors import Prior, check_prior
 
-__all__ = ["EnergyTarget", "LikelihoodTarget", "energy", "likelihood", "posterior_energy"]
+__all__ = ["EnergyTarget", "LikelihoodTarget", "differentiate", "energy", "likelihood", "per_chain", "posterior_energy", "validation"]
 
-_ARGUMENTS = {"energy": "one position (dim,)", "likelihood": "one position (dim,) and the data's columns"}
+_ARGUMENTS = {
+    "energy": "one position (dim,)",
+    "likelihood": "one position (dim,) and the data's columns",
+    "Model": "the dict of parameters and the data's columns",
+    "Model.log_density": "the dict of parameters",
+}
+
+# What torch says of a function that cannot run on all chains at once, and what to write instead.
+_INSTEAD = {
+    "data-dependent control flow": "torch.where(condition, a, b) instead of `if`, `while`, `and`, min() or max() on tensors",
+    "calling .item()": "tensors all the way, no .item(), float(), int(), math.exp() or torch.tensor([a, b]): use torch.exp, torch.stack",
+    "random operation": "no random numbers: noise belongs to the sampler, and what is not known is a parameter",
+    "inplace": "new tensors, nothing written in place: collect the parts in a list and torch.stack them, or use torch.where",
+    "doesn't match the broadcast shape": "new tensors, nothing written in place: `total = total + x` instead of `total += x`",
+    "data pointer": "torch operations only, no .numpy(), .tolist() or numpy functions",
+    "boolean mask": "shapes that are known beforehand: torch.where(mask, x, 0.0) instead of x[mask]",
+    "dynamic shape": "shapes that are known beforehand: no nonzero(), unique() or the like",
+    "must only return Tensors": "a result that is a tensor",
+}
 
 
-def _per_chain(who: str, argument: str, function: Callable[..., Tensor], in_dims: tuple[int | None, ...], *given: Tensor) -> Tensor:
+@contextlib.contextmanager
+def validation(on: bool) -> Iterator[None]:
+    """Have `torch.distributions` check what they are given, or not: a check looks at values, which a chain may not do alone."""
+    before = Distribution._validate_args
+    Distribution.set_default_validate_args(on)
+    try:
+        yield
+    finally:
+        Distribution.set_default_validate_args(before)
+
+
+def per_chain(who: str, argument: str, function: Callable[..., Tensor], in_dims: tuple[int | None, ...], *given: Tensor) -> Tensor:
     """Run a user's function on every chain; torch's complaints about what it may not contain come back in our words."""
     run = torch.func.vmap(function, in_dims=in_dims)
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():  # the compiler turns validation off by itself
         return run(*given)
     try:
-        return run(*given)
+        with validation(False):
+            return run(*given)
     except TypeError as error:
         if takes(function, len(given)):  # an error inside the function
             raise
         raise needs(who, argument, f"a function that takes {_ARGUMENTS[who]}, {len(given)} here", str(error), TypeError) from error
     except (RuntimeError, ValueError) as error:
-        if not str(error).lstrip().startswith("vmap") and "data pointer" not in str(error):  # the latter: .numpy()
+        instead = next((advice for sign, advice in _INSTEAD.items() if sign in str(error)), None)
+        if instead is None and not str(error).lstrip().startswith("vmap"):
             raise
-        condition = (
-            "torch operations on tensors only, since it runs on all chains at once: torch.where instead of if, no .item(), float() "
-            "or .numpy(), no random numbers (noise belongs to the sampler)"
-        )
+        condition = f"{instead or 'torch operations on tensors only'}, since it runs on all chains at once"
         raise needs(who, argument, condition, str(error).strip().splitlines()[0]) from error
 
 
-def _differentiate(energies_fn: Callable[[Tensor], Tensor], position: Tensor) -> Evaluation:
+def differentiate(energies_fn: Callable[[Tensor], Tensor], position: Tensor) -> Evaluation:
     """Return the chains' energies and their gradients; chains are independent, so one backward pass of the sum serves all."""
     if torch.compiler.is_compiling():  # compilers trace torch.func; run eagerly it costs twice as much as autograd
 
@@ -68,12 +98,12 @@ def posterior_energy(log_likelihood_fn: Callable[..., Tensor], prior: Prior, pos
 
     def energies(leaf: Tensor) -> Tensor:
         axes = (0, *(row_axis for _ in columns))
-        logs = _per_chain("likelihood", "log_likelihood_fn", log_likelihood_fn, axes, leaf, *columns)
+        logs = per_chain("likelihood", "log_likelihood_fn", log_likelihood_fn, axes, leaf, *columns)
         if logs.shape != (len(leaf), rows):
             raise needs("likelihood", "log_likelihood_fn", f"one number per datum, ({rows},)", tuple(logs.shape[1:]))
         return -batch.scale * logs.sum(-1)
 
-    energy, gradient = _differentiate(energies, position)
+    energy, gradient = differentiate(energies, position)
     return Evaluation(energy + prior.energy(position), gradient + prior.gradient(position))
 
 
@@ -87,12 +117,12 @@ class EnergyTarget(Target):
     @override
     def evaluate(self, position: Tensor, batch: Batch | None = None) -> Evaluation:
         def energies(leaf: Tensor) -> Tensor:
-            result = _per_chain("energy", "energy_fn", self.energy_fn, (0,), leaf)
+            result = per_chain("energy", "energy_fn", self.energy_fn, (0,), leaf)
             if result.shape != leaf.shape[:1]:
                 raise needs("energy", "energy_fn", "one number for one position (dim,)", tuple(result.shape[1:]))
             return result
 
-        return _differentiate(energies, position)
+        return differentiate(energies, position)
 
 
 @dataclass(frozen=True)

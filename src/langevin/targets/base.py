@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from langevin.checks import needs
+from langevin.checks import check_columns, needs
 from langevin.space import Space
 
 __all__ = ["Batch", "Evaluation", "Target", "check_dim", "check_target"]
@@ -53,6 +53,10 @@ class Target(ABC):
     def moments(self) -> tuple[Tensor, Tensor] | None:
         """Return mean and covariance at temperature 1, where they are known."""
         return None
+
+    def columns(self, who: str, data: Any) -> tuple[Tensor, ...]:
+        """Return the columns of what was given as data, tensors of the same length with finite values."""
+        return check_columns(who, data)
 
     def check_data(self, columns: Sequence[Tensor]) -> None:  # noqa: B027 - any data will do, where a target does not say more
         """Fail when a data set's columns, tensors of the same length with finite values, do not fit; asked once, before a run."""
