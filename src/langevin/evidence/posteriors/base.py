@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from langevin.evidence.posteriors.stand_in import Model
+from langevin.targets import Model
 
-__all__ = ["Data", "Parameters", "Posterior", "column"]
+__all__ = ["Data", "Parameters", "KnownPosterior", "column"]
 
 Data = Mapping[str, Any]  # a data set as posteriordb writes it: names to numbers and (nested) lists
 Parameters = dict[str, Tensor]  # names to values in the constrained space, for one draw
@@ -20,7 +20,7 @@ def _as_they_are(parameters: Parameters) -> Parameters:
     return parameters
 
 
-class Posterior(NamedTuple):
+class KnownPosterior(NamedTuple):
     """A model, its data, and the quantities whose moments the reference knows."""
 
     model: Model

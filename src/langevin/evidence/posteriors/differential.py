@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.distributions import LogNormal, Normal
 
-from langevin.evidence.posteriors.base import Data, Parameters, Posterior, column
-from langevin.evidence.posteriors.stand_in import Model, positive
+from langevin.constraints import positive
+from langevin.evidence.posteriors.base import Data, Parameters, KnownPosterior, column
+from langevin.targets import Model
 
 __all__ = ["DIFFERENTIAL", "log_populations"]
 
@@ -39,7 +40,7 @@ def log_populations(theta: Tensor, start: Tensor, years: int, steps: int) -> Ten
     return torch.stack(every_year)
 
 
-def lotka_volterra(data: Data) -> Posterior:
+def lotka_volterra(data: Data) -> KnownPosterior:
     """Pelts of hares and lynxes: lognormal around the solution of the equation, from the start on."""
     observed = torch.cat([column(data, "y_init")[None], column(data, "y")])
     if data["ts"] != list(range(1, len(observed))):
@@ -50,7 +51,7 @@ def lotka_volterra(data: Data) -> Posterior:
         return LogNormal(torch.cat([p["z_init"].log()[None], later]), p["sigma"]).log_prob(observed).sum()
 
     means, sds = torch.tensor([[1.0, 0.05, 1.0, 0.05], [0.5, 0.05, 0.5, 0.05]], dtype=torch.float64)
-    return Posterior(
+    return KnownPosterior(
         Model.log_density(
             log_density,
             parameters={"theta": positive(4), "z_init": positive(2), "sigma": positive(2)},

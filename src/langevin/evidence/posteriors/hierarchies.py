@@ -6,20 +6,21 @@ import torch
 from torch import Tensor
 from torch.distributions import Gamma, HalfCauchy, HalfNormal, Normal, Poisson
 
-from langevin.evidence.posteriors.base import Data, Parameters, Posterior, column
-from langevin.evidence.posteriors.stand_in import Model, positive, real
+from langevin.constraints import positive, real
+from langevin.evidence.posteriors.base import Data, Parameters, KnownPosterior, column
+from langevin.targets import Model
 
 __all__ = ["HIERARCHIES"]
 
 
-def eight_schools_noncentered(data: Data) -> Posterior:
+def eight_schools_noncentered(data: Data) -> KnownPosterior:
     """Effects of coaching in eight schools, non-centred: ``θ = μ + τ z``."""
     y, sigma = column(data, "y"), column(data, "sigma")
 
     def reported(p: Parameters) -> Parameters:
         return {**p, "theta": p["mu"] + p["tau"] * p["z"]}
 
-    return Posterior(
+    return KnownPosterior(
         Model.log_density(
             lambda p: Normal(reported(p)["theta"], sigma).log_prob(y).sum(),
             parameters={"z": real(len(y)), "mu": real(), "tau": positive()},
@@ -36,7 +37,7 @@ def _root_of_covariance(x: Tensor, p: Parameters, diagonal: Tensor | float) -> t
     return root, torch.where(failed == 0, 0.0, -torch.inf)
 
 
-def gp_regr(data: Data) -> Posterior:
+def gp_regr(data: Data) -> KnownPosterior:
     """A Gaussian process with normal errors of variance σ, with the function summed out."""
     x, y = column(data, "x"), column(data, "y")
 
@@ -45,7 +46,7 @@ def gp_regr(data: Data) -> Posterior:
         whitened = torch.linalg.solve_triangular(root, y[:, None], upper=False)
         return -0.5 * whitened.square().sum() - root.diagonal().log().sum() + support
 
-    return Posterior(
+    return KnownPosterior(
         Model.log_density(
             log_density,
             parameters={"rho": positive(), "alpha": positive(), "sigma": positive()},
@@ -54,7 +55,7 @@ def gp_regr(data: Data) -> Posterior:
     )
 
 
-def gp_pois_regr(data: Data) -> Posterior:
+def gp_pois_regr(data: Data) -> KnownPosterior:
     """Counts with ``log rate = f``, a Gaussian process, non-centred: ``f = L z``."""
     x, counts = column(data, "x"), column(data, "k")
 
@@ -66,7 +67,7 @@ def gp_pois_regr(data: Data) -> Posterior:
         values = reported(p)
         return Poisson(values["f"].exp()).log_prob(counts).sum() + values["support"]
 
-    return Posterior(
+    return KnownPosterior(
         Model.log_density(
             log_density,
             parameters={"rho": positive(), "alpha": positive(), "z": real(len(x))},

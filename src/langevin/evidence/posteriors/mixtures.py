@@ -6,13 +6,14 @@ import torch
 from torch import Tensor
 from torch.distributions import Beta, HalfNormal, Normal
 
-from langevin.evidence.posteriors.base import Data, Parameters, Posterior, column
-from langevin.evidence.posteriors.stand_in import Model, ordered, positive, simplex, unit
+from langevin.constraints import interval, ordered, positive, simplex, unit
+from langevin.evidence.posteriors.base import Data, Parameters, KnownPosterior, column
+from langevin.targets import Model
 
 __all__ = ["MIXTURES", "log_product"]
 
 
-def low_dim_gauss_mix(data: Data) -> Posterior:
+def low_dim_gauss_mix(data: Data) -> KnownPosterior:
     """Two normals with ordered means; θ is the share of the lower."""
 
     def log_likelihood(p: Parameters, y: Tensor) -> Tensor:
@@ -24,7 +25,7 @@ def low_dim_gauss_mix(data: Data) -> Posterior:
         parameters={"mu": ordered(2), "sigma": positive(2), "theta": unit()},
         prior={"mu": Normal(0.0, 2.0), "sigma": HalfNormal(2.0), "theta": Beta(5.0, 5.0)},
     )
-    return Posterior(model, {"y": column(data, "y")})
+    return KnownPosterior(model, {"y": column(data, "y")})
 
 
 def log_product(logs: Tensor) -> Tensor:
@@ -36,7 +37,7 @@ def log_product(logs: Tensor) -> Tensor:
     return logs[0]
 
 
-def hmm_example(data: Data) -> Posterior:
+def hmm_example(data: Data) -> KnownPosterior:
     """Two states with normal outputs of sd 1 and means 0 < μ₁ < μ₂; θ₁ and θ₂ are the rows of the transitions.
 
     The forward algorithm is the product of the matrices ``θ_jk N(y_t | μ_k, 1)``, t = 2 .. N, after ``N(y_1 | μ_j, 1)``.
@@ -44,18 +45,27 @@ def hmm_example(data: Data) -> Posterior:
     y = column(data, "y")
 
     def reported(p: Parameters) -> Parameters:
-        return {**p, "mu": torch.stack([p["low"], p["low"] + p["gap"]])}
+        return {**p, "mu": torch.stack([p["low"], p["high"]], -1)}
 
     def log_density(p: Parameters) -> Tensor:
-        mu = reported(p)["mu"]
-        outputs = Normal(mu, 1.0).log_prob(y[:, None])
+        outputs = Normal(reported(p)["mu"], 1.0).log_prob(y[:, None])
         transitions = torch.stack([p["theta1"], p["theta2"]]).log()
         path = outputs[0, :, None] + log_product(transitions + outputs[1:, None, :])
-        priors = Normal(3.0, 1.0).log_prob(mu[0]) + Normal(10.0, 1.0).log_prob(mu[1])
-        return path.flatten().logsumexp(-1) + priors
+        return path.flatten().logsumexp(-1)
 
-    parameters = {"theta1": simplex(2), "theta2": simplex(2), "low": positive(), "gap": positive()}
-    return Posterior(Model.log_density(log_density, parameters=parameters), reported=reported)
+    return KnownPosterior(
+        Model.log_density(
+            log_density,
+            parameters={
+                "theta1": simplex(2),
+                "theta2": simplex(2),
+                "low": positive(),
+                "high": interval(lambda p: p["low"], None),
+            },
+            prior={"low": Normal(3.0, 1.0), "high": Normal(10.0, 1.0)},
+        ),
+        reported=reported,
+    )
 
 
 MIXTURES = {"hmm_example-hmm_example": hmm_example, "low_dim_gauss_mix-low_dim_gauss_mix": low_dim_gauss_mix}

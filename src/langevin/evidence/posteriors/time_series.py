@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 from torch.distributions import HalfCauchy, Normal
 
-from langevin.evidence.posteriors.base import Data, Parameters, Posterior, column
-from langevin.evidence.posteriors.stand_in import Model, positive, real, unit
+from langevin.constraints import interval, positive, real, unit
+from langevin.evidence.posteriors.base import Data, Parameters, KnownPosterior, column
+from langevin.targets import Model
 
 __all__ = ["TIME_SERIES", "recursion"]
 
@@ -24,7 +25,7 @@ def recursion(factor: Tensor, inputs: Tensor) -> Tensor:
     return values
 
 
-def autoregression(data: Data) -> Posterior:
+def autoregression(data: Data) -> KnownPosterior:
     """AR(K): a regression on the last K values; ``lags[t, k] = y[t - 1 - k]``."""
     y, order = column(data, "y"), data["K"]
     lags = y.unfold(0, order, 1)[:-1].flip(-1)
@@ -33,10 +34,10 @@ def autoregression(data: Data) -> Posterior:
         parameters={"alpha": real(), "beta": real(order), "sigma": positive()},
         prior={"alpha": Normal(0.0, 10.0), "beta": Normal(0.0, 10.0), "sigma": HalfCauchy(2.5)},
     )
-    return Posterior(model, {"lags": lags, "y": y[order:]})
+    return KnownPosterior(model, {"lags": lags, "y": y[order:]})
 
 
-def arma11(data: Data) -> Posterior:
+def arma11(data: Data) -> KnownPosterior:
     """ARMA(1, 1): ``y_t = μ + φ y_{t-1} + θ err_{t-1} + err_t``; before the first y stands μ, with no error."""
     y = column(data, "y")
 
@@ -45,7 +46,7 @@ def arma11(data: Data) -> Posterior:
         errors = recursion(-p["theta"], y - p["mu"] - p["phi"] * before)
         return Normal(0.0, p["sigma"]).log_prob(errors).sum()
 
-    return Posterior(
+    return KnownPosterior(
         Model.log_density(
             log_density,
             parameters={"mu": real(), "phi": real(), "theta": real(), "sigma": positive()},
@@ -54,23 +55,21 @@ def arma11(data: Data) -> Posterior:
     )
 
 
-def garch11(data: Data) -> Posterior:
-    """GARCH(1, 1): ``σ²_t = α₀ + α₁ (y_{t-1} - μ)² + β₁ σ²_{t-1}`` with ``α₁ + β₁ < 1``, flat.
-
-    The limits of β₁ depend on α₁, so β₁ = (1 - α₁) share; flat in β₁ means a density 1 - α₁ in the share.
-    """
+def garch11(data: Data) -> KnownPosterior:
+    """GARCH(1, 1): ``σ²_t = α₀ + α₁ (y_{t-1} - μ)² + β₁ σ²_{t-1}`` with ``α₁ + β₁ < 1``, flat."""
     y, first = column(data, "y"), data["sigma1"]
-
-    def reported(p: Parameters) -> Parameters:
-        return {**p, "beta1": (1 - p["alpha1"]) * p["share"]}
 
     def log_density(p: Parameters) -> Tensor:
         inputs = p["alpha0"] + p["alpha1"] * (y[:-1] - p["mu"]).square()
-        variances = recursion(reported(p)["beta1"], torch.cat([torch.full_like(inputs[:1], first**2), inputs]))
-        return Normal(p["mu"], variances.sqrt()).log_prob(y).sum() + torch.log1p(-p["alpha1"])
+        variances = recursion(p["beta1"], torch.cat([torch.full_like(inputs[:1], first**2), inputs]))
+        return Normal(p["mu"], variances.sqrt()).log_prob(y).sum()
 
-    parameters = {"mu": real(), "alpha0": positive(), "alpha1": unit(), "share": unit()}
-    return Posterior(Model.log_density(log_density, parameters=parameters), reported=reported)
+    return KnownPosterior(
+        Model.log_density(
+            log_density,
+            parameters={"mu": real(), "alpha0": positive(), "alpha1": unit(), "beta1": interval(0, lambda p: 1 - p["alpha1"])},
+        )
+    )
 
 
 TIME_SERIES = {"arK-arK": autoregression, "arma-arma11": arma11, "garch-garch11": garch11}
