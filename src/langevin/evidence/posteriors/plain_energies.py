@@ -20,11 +20,12 @@ NAMES = list(POSTERIORS)
 
 
 def load(name: str, folder: str) -> SimpleNamespace:
-    torch.distributions.Distribution.set_default_validate_args(False)
     reference = json.loads((Path(folder) / f"{name}.json").read_text())
     posterior = POSTERIORS[name](reference["data"])
     model, data = posterior.model, posterior.data
     columns = () if data is None else model.columns("load", data)
+
+    torch.distributions.Distribution.set_default_validate_args(False)
 
     def energy(position: Tensor) -> Tensor:
         values, log_jacobian = model.space.constrain(position)
