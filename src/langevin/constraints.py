@@ -1,8 +1,8 @@
 """What values a parameter may take, and how all of R^n is mapped onto them, with the log-Jacobian of the map.
 
 A constraint maps ONE vector of free numbers (size,) to a value; many run under `torch.func.vmap`. The maps are those of Stan and of
-`torch.distributions.transforms`, to which the tests compare them, in logarithms: where torch's run into 0 or 1, so that a log density
-is infinite there, these stay inside the support as long as the dtype has a number inside.
+`torch.distributions.transforms`, to which the tests compare them, written in logarithms: where torch's end at a bound, and a log
+density is infinite, these stay inside the support.
 """
 
 from __future__ import annotations
@@ -62,27 +62,26 @@ class Interval(Constraint):
     def constrain(self, free: Tensor, before: Values) -> tuple[Tensor, Tensor]:
         free = free.view(self.shape)
         low, high = _bound(self.low, before, free), _bound(self.high, before, free)
-        if low is None and high is None:
-            return free, free.new_zeros(())
-        if low is None or high is None:
-            bound, sign = (high, -1.0) if low is None else (low, 1.0)
-            return bound + sign * free.exp().clamp(min=_edge(bound)), free.sum()
+        if low is None:
+            if high is None:
+                return free, free.new_zeros(())
+            return high - _off(free.exp(), high), free.sum()
+        if high is None:
+            return low + _off(free.exp(), low), free.sum()
         width = high - low
+        log_width = width.log() if isinstance(width, Tensor) else math.log(width)
         # Each half is measured from the bound that it is close to, where a small distance is not lost beside 1.
-        above, below = (width * free.sigmoid()).maximum(_edge(low)), (width * (-free).sigmoid()).maximum(_edge(high))
-        jacobian = width.log() + logsigmoid(free) + logsigmoid(-free)
-        return torch.where(free < 0, low + above, high - below), jacobian.sum()
+        value = torch.where(free < 0, low + _off(width * free.sigmoid(), low), high - _off(width * (-free).sigmoid(), high))
+        return value, (log_width + logsigmoid(free) + logsigmoid(-free)).sum()
 
     @override
     def unconstrain(self, value: Tensor, before: Values) -> Tensor:
         low, high = _bound(self.low, before, value), _bound(self.high, before, value)
         if low is None and high is None:
-            free = value
-        elif low is None or high is None:
-            free = (high - value if low is None else value - low).log()
-        else:
-            free = (value - low).log() - (high - value).log()
-        return free.reshape(-1)
+            return value.reshape(-1)
+        above = value.new_zeros(()) if low is None else (value - low).log()
+        below = value.new_zeros(()) if high is None else (high - value).log()
+        return (below - above if low is None else above - below).reshape(-1)
 
     def __repr__(self) -> str:
         low, high = ("-inf" if self.low is None else self.low), ("inf" if self.high is None else self.high)
@@ -93,18 +92,18 @@ def _named(bound: Any) -> str:
     return "a function" if callable(bound) else str(bound)
 
 
-def _bound(bound: Bound, before: Values, like: Tensor) -> Tensor | None:
-    """Return a bound as a tensor that broadcasts with the value; -inf or inf never occur, None stands for them."""
+def _bound(bound: Bound, before: Values, like: Tensor) -> Tensor | float | None:
+    """Return a bound where the parameters before have their values."""
     found = bound(before) if callable(bound) else bound
-    if found is None:
-        return None
-    return found.to(like) if isinstance(found, Tensor) else torch.full((), found, dtype=like.dtype, device=like.device)
+    return found.to(like) if isinstance(found, Tensor) else found
 
 
-def _edge(bound: Tensor) -> Tensor:
-    """Return how far from a bound a value must stay for it not to be rounded to the bound."""
-    about = torch.finfo(bound.dtype)
-    return bound.detach().abs() * (2 * about.eps) + about.tiny
+def _off(distance: Tensor, bound: Tensor | float) -> Tensor:
+    """Return a distance from a bound that is not lost when it is added to it."""
+    about = torch.finfo(distance.dtype)
+    if isinstance(bound, Tensor):
+        return distance.maximum(bound.detach().abs() * (2 * about.eps) + about.tiny)
+    return distance.clamp(min=abs(bound) * (2 * about.eps) + about.tiny)
 
 
 @dataclass(frozen=True)
@@ -221,7 +220,7 @@ def unit(*shape: int) -> Constraint:
 
 
 def interval(low: Bound, high: Bound, *shape: int) -> Constraint:
-    """Numbers between two bounds: ``low + (high - low) / (1 + exp(-free))``; with one bound, ``low + exp(free)`` or ``high - exp(free)``.
+    """Numbers between two bounds: ``low + (high - low) / (1 + exp(-free))``; with one, ``low + exp(free)`` or ``high - exp(free)``.
 
     Args:
         low: a number; or a function of the dict of the parameters that come before this one, as Stan allows; or None for no bound.
@@ -244,13 +243,13 @@ def interval(low: Bound, high: Bound, *shape: int) -> Constraint:
 
 
 def ordered(n: int, *rows: int) -> Constraint:
-    """n increasing numbers: the first is free, each next adds ``exp(free)``; shape (*rows, n)."""
+    """Increasing numbers, n of them: the first is free, each next adds ``exp(free)``; shape (*rows, n)."""
     check_integer("ordered", "n", n, 1, 2**32)
     return Ordered(_shape("ordered", (*rows, n)))
 
 
 def simplex(n: int, *rows: int) -> Constraint:
-    """n positive numbers that sum to 1, by breaking a stick n - 1 times; shape (*rows, n).
+    """Positive numbers, n of them, that sum to 1, by breaking a stick n - 1 times; shape (*rows, n).
 
     Example:
         >>> simplex(3).constrain(torch.zeros(2), {})[0]

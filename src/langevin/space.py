@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, product
 from typing import Any
 
 import torch
@@ -100,6 +100,15 @@ class Space:
         ends = list(accumulate(self.sizes))
         return {name: slice(end - size, end) for name, size, end in zip(self.names, self.sizes, ends, strict=True)}
 
+    @property
+    def elements(self) -> list[str]:
+        """The name of each element of theta, such as "b[0, 1]"; free numbers that stand for no single value are counted."""
+        found = []
+        for name, shape, size in zip(self.names, self.shapes, self.sizes, strict=True):
+            places = list(product(*map(range, shape))) if shape.numel() == size else [(k,) for k in range(size)]
+            found += [f"{name}[{', '.join(map(str, place))}]" if place else name for place in places]
+        return found
+
     def flatten(self, module: nn.Module) -> Tensor:
         """Return a copy of a module's theta, (dim,)."""
         return torch.cat([parameter.detach().reshape(-1) for parameter in self._parameters(module).values()])
@@ -124,23 +133,34 @@ class Space:
     def values(self, vectors: Tensor) -> dict[str, Tensor]:
         """Return the values by name, (..., *shape), that vectors (..., dim) stand for."""
         flat = torch.func.vmap(lambda vector: self.constrain(vector)[0])(vectors.reshape(-1, self.dim))
-        return {name: value.reshape(*vectors.shape[:-1], *value.shape[1:]) for name, value in flat.items()}
+        return {name: value.reshape(vectors.shape[:-1] + value.shape[1:]) for name, value in flat.items()}
 
-    def unconstrain(self, values: Mapping[str, Tensor]) -> Tensor:
-        """Return the vector (dim,) that stands for these values, or fail when one is missing, misshaped or not allowed."""
-        parts, who = [], "unconstrain"
-        unknown = sorted(set(values) - set(self.names))
+    def unconstrain(self, values: Mapping[str, Tensor], *, partial: bool = False) -> Tensor:
+        """Return the vector (dim,) that stands for these values, or fail when one is missing, misshaped or not allowed.
+
+        Args:
+            values: by name.
+            partial: let names be missing, whose free numbers are then 0.
+        """
+        parts: list[Tensor] = []
+        known: dict[str, Tensor] = {}
+        who, unknown = "unconstrain", sorted(set(values) - set(self.names))
         if unknown:
             raise needs(who, "values", f"names among {list(self.names)}", unknown)
         for name, constraint in zip(self.names, self.constraints, strict=True):
             if name not in values:
-                raise needs(who, "values", f"a value for {name!r}", sorted(values))
-            if values[name].shape != constraint.shape:
-                raise needs(who, "values", f"{name!r} of shape {tuple(constraint.shape)}", tuple(values[name].shape))
-            parts.append(constraint.unconstrain(values[name], values))
-            back = constraint.constrain(parts[-1], values)[0]  # a sum that is not 1, or a row of another length, does not come back
-            if not parts[-1].isfinite().all() or not torch.allclose(back, values[name], rtol=1e-4, atol=1e-6):
-                raise needs(who, "values", f"{name!r}: {constraint}", values[name].tolist())
+                if not partial:
+                    raise needs(who, "values", f"a value for {name!r}", sorted(values))
+                parts.append(torch.zeros(constraint.size, dtype=self.dtype, device=self.device))
+                known[name] = constraint.constrain(parts[-1], known)[0]
+                continue
+            known[name] = value = values[name]
+            if value.shape != constraint.shape:
+                raise needs(who, "values", f"{name!r} of shape {tuple(constraint.shape)}", tuple(value.shape))
+            parts.append(constraint.unconstrain(value, known))
+            back = constraint.constrain(parts[-1], known)[0]  # a sum that is not 1, or a row of another length, does not come back
+            if not parts[-1].isfinite().all() or not torch.allclose(back, value, rtol=1e-4, atol=1e-6):
+                raise needs(who, "values", f"{name!r}: {constraint}", value.tolist())
         return torch.cat(parts)
 
     def assign(self, module: nn.Module, vector: Tensor) -> None:

@@ -67,7 +67,8 @@ def resume(
                 arrays = store.read(checkpoint.kept)
                 samples = make_samples(arrays, checkpoint, plan.chains, manifest["description"], plan.what)
                 return interrupted_in_setup(samples, "resume")
-            return drive(plan, gradient_fn, store, checkpoint, interrupts, progress)
+            samples = drive(plan, gradient_fn, store, checkpoint, interrupts, progress)
+            return samples.with_target(target, columns or None)
 
 
 def _check_counts(store: DiskStore, checkpoint: Checkpoint, plan: Plan) -> None:

@@ -121,7 +121,8 @@ def sample(
             nothing = MemoryStore(shape, len(position), 0, position).read(0)
             return interrupted_in_setup(make_samples(nothing, checkpoint, chains, plan.description, plan.what), "sample")
         with store:
-            return drive(plan, gradient_fn, store, checkpoint, interrupts, progress)
+            samples = drive(plan, gradient_fn, store, checkpoint, interrupts, progress)
+            return samples.with_target(target, columns or None)
 
 
 def _tuned(plan: Plan, target: Target, gradient_fn: GradientFn, position: Tensor, columns: Sequence[Tensor]) -> Plan:

@@ -51,6 +51,8 @@ class Purpose(IntEnum):
     """Synthetic data."""
     AUGMENT = 6
     """Random changes of the training images."""
+    PREDICT = 7
+    """Simulated data."""
 
 
 UPDATE_NOISES = (Purpose.POSITION, Purpose.SECOND)

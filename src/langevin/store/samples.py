@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from torch import Tensor
 
-from langevin.checks import check_path
+from langevin.checks import check_path, needs
 from langevin.moments import Moments, read_moments
+from langevin.space import Space
 from langevin.store.checkpoint import Checkpoint
+from langevin.store.inference_data import import_arviz, inference_data
 from langevin.store.memory import Arrays
 from langevin.store.zarr import DiskStore
+from langevin.targets import Target
+from langevin.targets.base import check_dim, check_target
 
 if TYPE_CHECKING:
     import arviz
@@ -25,14 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["ChainStatus", "Samples", "import_arviz", "load_samples", "make_samples"]
 
 _SHOWN = 3  # stopped chains that the text of samples names
-
-
-def import_arviz() -> ModuleType:
-    """Import ArviZ when it is needed: it takes seconds, and warns of its coming refactor once a day."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        import arviz
-    return arviz
 
 
 class ChainStatus(NamedTuple):
@@ -69,6 +64,8 @@ class Samples:
         kept: what `draws` are: "positions", "function" (what `keep` made of them) or "moments" (there are none).
         event_shape: the shape of a draw of one chain.
         path: the folder of a run on disk.
+        target: of which the draws are; it knows names. Pickles hold numbers only, as folders do: see `with_target`.
+        data: the columns of the target.
     """
 
     arrays: Mapping[str, Tensor]
@@ -80,6 +77,11 @@ class Samples:
     kept: str = "positions"
     event_shape: tuple[int, ...] = ()
     path: Path | None = None
+    target: Target | None = None
+    data: tuple[Tensor, ...] = ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "target": None, "data": ()}
 
     def __repr__(self) -> str:
         """Say in a few lines what was run and how it ended, without reading a draw."""
@@ -124,22 +126,57 @@ class Samples:
         """The draws of the chains that ran to their end, (healthy chains, draw, dim)."""
         return self.draws[self._good]
 
-    def to_arviz(self) -> arviz.InferenceData:
-        """Return the healthy chains as ArviZ data: variable `theta`; statistics `energy`, `gradient_norm`, `step_size`."""
-        good, step_size = self._good, self.step_size.expand(len(self.status), -1)
-        if not good or not step_size.shape[1]:
-            raise ValueError("to_arviz() needs a healthy chain with draws, got: " + "; ".join(map(str, self.status)))
-        statistics = {"energy": self.energy, "gradient_norm": self.gradient_norm, "step_size": step_size}
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "More chains")  # ArviZ fears swapped axes; ours are named
-            return import_arviz().from_dict(
-                posterior={"theta": self.draws[good].cpu().numpy()},
-                sample_stats={name: value[good].cpu().numpy() for name, value in statistics.items()},
-            )
+    @property
+    def space(self) -> Space | None:
+        """Names, shapes and constraints of the positions' parts, where the draws are positions and their target has names."""
+        return None if self.target is None or self.kept != "positions" else self.target.space
+
+    def __getitem__(self, name: str) -> Tensor:
+        """Return the values of a parameter, (chain, draw, *shape), such as ``samples["sigma"]``; NaN after a chain's last draw."""
+        if self.space is None:
+            condition = "positions of a target with names, such as Model(...); after load_samples(path), give it target="
+            raise needs("samples[...]", "name", condition, name, KeyError)
+        if name not in self.space.names:
+            raise needs("samples[...]", "name", f"one of {list(self.space.names)}", name, KeyError)
+        return self.space.values(self.draws)[name]
+
+    def with_target(self, target: Target, data: Any = None) -> Samples:
+        """Return these samples with their target, which knows names, and its data, as given to `sample`.
+
+        Neither is checked against the run but for the number of elements: `resume` does that.
+        """
+        is_bare = data is None and getattr(target, "needs_data", False)  # names need no data
+        check_target("with_target", target, () if is_bare else data)
+        if self.kept == "positions":
+            check_dim("with_target", "target", target, self.event_shape[-1])
+        return dataclasses.replace(self, target=target, data=() if data is None else target.columns("with_target", data))
+
+    def to_arviz(
+        self,
+        *,
+        lp: bool = False,
+        log_likelihood: bool = False,
+        posterior_predictive: Callable[..., Any] | None = None,
+        seed: int = 0,
+    ) -> arviz.InferenceData:
+        """Return the healthy chains as ArviZ data: one variable per name, of values; `theta` for a target without names.
+
+        The group `sample_stats` has `energy`, `gradient_norm` and `step_size`. The rest is computed on request.
+
+        Args:
+            lp: add the statistic `lp`, the log density ``-U`` of each draw itself over all data, at one evaluation per draw
+                (`energy` is U at its predecessor, over the rows that it saw).
+            log_likelihood: add the group of that name, of every row under every draw, so that ``arviz.loo(data)`` works.
+            posterior_predictive: a function of ONE dict of parameters and the data's columns that returns simulated data, a tensor
+                or a dict of them; it may draw from torch's generator, as ``torch.distributions.Normal(...).sample()`` does.
+            seed: of these simulations.
+        """
+        return inference_data(self, lp, log_likelihood, posterior_predictive, seed)
 
     def summary(self) -> pandas.DataFrame:
-        """Return mean, sd, Monte Carlo error, effective sample size and R-hat of each element, by ArviZ."""
-        return import_arviz().summary(self.to_arviz(), var_names=["theta"], round_to="none")
+        """Return mean, sd, Monte Carlo error, effective sample size and R-hat of each element, by name, by ArviZ."""
+        with np.errstate(all="ignore"):  # R-hat of what is constant, such as the zeros of a Cholesky factor, is NaN
+            return import_arviz().summary(self.to_arviz(), round_to="none")
 
 
 def make_samples(arrays: Arrays, checkpoint: Checkpoint, chains: range, description: str, kept: str) -> Samples:
@@ -151,11 +188,13 @@ def make_samples(arrays: Arrays, checkpoint: Checkpoint, chains: range, descript
     return Samples(counted, status, description, checkpoint.seconds, moments, checkpoint.compiled, kept, shape, arrays.path)
 
 
-def load_samples(path: str | Path) -> Samples:
+def load_samples(path: str | Path, *, target: Target | None = None, data: Any = None) -> Samples:
     """Read a run from its folder, also while it goes on: the draws up to its last checkpoint.
 
     Args:
         path: the folder given to ``sample(out=...)``.
+        target: of the run, for names: the folder holds numbers, not code.
+        data: of the run, for what `Samples.to_arviz` computes on request.
 
     Returns:
         Samples, as `sample` returns them.
@@ -163,4 +202,5 @@ def load_samples(path: str | Path) -> Samples:
     store = DiskStore.open(check_path("load_samples", "path", path, "the folder given to sample(out=...)"))
     checkpoint, manifest = store.load(), store.manifest
     chains = range(manifest["first_chain"], manifest["first_chain"] + manifest["num_chains"])
-    return make_samples(store.read(checkpoint.kept), checkpoint, chains, manifest["description"], manifest["keep"])
+    samples = make_samples(store.read(checkpoint.kept), checkpoint, chains, manifest["description"], manifest["keep"])
+    return samples if target is None else samples.with_target(target, data)

@@ -18,7 +18,16 @@ from langevin.checks import check_function, check_number, needs, takes
 from langevin.targets.base import Batch, Evaluation, Target
 from langevin.targets.priors import Prior, check_prior
 
-__all__ = ["EnergyTarget", "LikelihoodTarget", "differentiate", "energy", "likelihood", "per_chain", "posterior_energy", "validation"]
+__all__ = [
+    "EnergyTarget",
+    "LikelihoodTarget",
+    "differentiate",
+    "energy",
+    "likelihood",
+    "per_chain",
+    "posterior_energy",
+    "validation",
+]
 
 _ARGUMENTS = {
     "energy": "one position (dim,)",
@@ -30,7 +39,7 @@ _ARGUMENTS = {
 # What torch says of a function that cannot run on all chains at once, and what to write instead.
 _INSTEAD = {
     "data-dependent control flow": "torch.where(condition, a, b) instead of `if`, `while`, `and`, min() or max() on tensors",
-    "calling .item()": "tensors all the way, no .item(), float(), int(), math.exp() or torch.tensor([a, b]): use torch.exp, torch.stack",
+    "calling .item()": "tensors all the way, no .item(), float(), math.exp() or torch.tensor([a, b]): torch.exp, torch.stack",
     "random operation": "no random numbers: noise belongs to the sampler, and what is not known is a parameter",
     "inplace": "new tensors, nothing written in place: collect the parts in a list and torch.stack them, or use torch.where",
     "doesn't match the broadcast shape": "new tensors, nothing written in place: `total = total + x` instead of `total += x`",
@@ -63,7 +72,9 @@ def per_chain(who: str, argument: str, function: Callable[..., Tensor], in_dims:
     except TypeError as error:
         if takes(function, len(given)):  # an error inside the function
             raise
-        raise needs(who, argument, f"a function that takes {_ARGUMENTS[who]}, {len(given)} here", str(error), TypeError) from error
+        raise needs(
+            who, argument, f"a function that takes {_ARGUMENTS.get(who, 'its arguments')}, {len(given)} here", str(error), TypeError
+        ) from error
     except (RuntimeError, ValueError) as error:
         instead = next((advice for sign, advice in _INSTEAD.items() if sign in str(error)), None)
         if instead is None and not str(error).lstrip().startswith("vmap"):

@@ -8,9 +8,10 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
+from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 from typing_extensions import override
 
-from langevin.checks import check_function, check_integer, check_position, needs, takes
+from langevin.checks import check_function, check_integer, needs, takes
 from langevin.constraints import Constraint
 from langevin.noise import Purpose, normal, streams
 from langevin.noise.address import check_seed
@@ -30,15 +31,15 @@ class Model(Target):
 
     ``U(theta) = -(N / n) sum_i log p(row_i | p(theta)) - log prior(p(theta)) - log |det dp / dtheta|``
 
-    theta has the free numbers behind the parameters p, whose constraints map them to values; so what is written, here and in priors,
+    theta has the free numbers behind the parameters p, whose constraints map them to values. What is written, here and in priors,
     is the density of the values. A name without a prior is flat in its values.
 
     Args:
-        log_likelihood: a function of the dict of parameters and the data's columns, (n, ...) each, that returns the log-likelihood of
-            every row, (n,). It is written for ONE dict of values and runs on all chains at once.
+        log_likelihood: a function of the dict of parameters and the data's columns, (n, ...) each, that returns the
+            log-likelihood of every row, (n,). It is written for ONE dict of values and runs on all chains at once.
         parameters: constraints by name, such as ``real()``, ``real(5)``, ``positive()``; theta has them in this order.
-        prior: by name one of `langevin.priors`; or an object of `torch.distributions`, which is on the whole parameter or on each of
-            its elements; or a function of the dict of parameters that returns one, for hierarchies.
+        prior: by name one of `langevin.priors`; or an object of `torch.distributions`, on the whole parameter or on each of its
+            elements; or a function of the dict of parameters that returns one, or a log density, for hierarchies.
         dims: names of a parameter's axes, for ArviZ.
         coords: labels along these axes, for ArviZ.
         dtype: of theta and of the data's floating-point columns.
@@ -125,9 +126,8 @@ class Model(Target):
         if (batch is not None) != self.needs_data:
             raise needs(self._who, "data", "the columns of the log-likelihood" if self.needs_data else "None", batch)
         self.space.check(self._who, "position", position)
-        columns, scale, row_axis = (), 1.0, None
-        if batch is not None:
-            columns, scale, row_axis = batch.columns, batch.scale, 0 if batch.per_chain else None
+        columns: tuple[Tensor, ...] = () if batch is None else batch.columns
+        scale, row_axis = (1.0, None) if batch is None else (batch.scale, 0 if batch.per_chain else None)
 
         def energy(theta: Tensor, *rows: Tensor) -> Tensor:
             values, log_jacobian = self.space.constrain(theta)
@@ -148,11 +148,14 @@ class Model(Target):
             shown = f"{1 + len(columns)} arguments, the dict and {len(columns)} columns"
             raise needs(self._who, self._argument, f"a function that takes {shown}", f"{inspect.signature(self._function)}")
         values, log_jacobian = self.space.constrain(torch.zeros(self.dim, dtype=self.space.dtype).requires_grad_())
+        for name, shape in zip(self.space.names, self.space.shapes, strict=True):
+            if values[name].shape != shape:  # torch broadcasts with what a bound's function returned
+                raise needs(self._who, "parameters", f"bounds of {name!r} for its shape {tuple(shape)}", tuple(values[name].shape))
         try:
             with torch.enable_grad():
                 logs = self._try(values, columns)
                 total = logs.sum() + log_prior(self._who, self.prior, values) + log_jacobian
-        except torch.linalg.LinAlgError:  # there may be none at this place, which is none of the user's
+        except LinAlgError:  # a matrix may be singular at this place, which is none of the user's
             return
         used = torch.autograd.grad(total, list(values.values()), allow_unused=True)
         unused = [name for name, gradient in zip(values, used, strict=True) if gradient is None]
@@ -160,33 +163,42 @@ class Model(Target):
             raise needs(self._who, "parameters", f"names that the {self._argument} or a prior depends on", f"unused: {unused}")
 
     def _try(self, values: Parameters, columns: Sequence[Tensor]) -> Tensor:
-        """Return what the user's function returns, or raise its errors with what it was given."""
-        shapes = ", ".join(
-            [f"{name}: {tuple(value.shape)}" for name, value in values.items()]
-            + [f"{name}: {tuple(column.shape)} {column.dtype}" for name, column in zip(self._arguments, columns, strict=False)]
-        )
-        for is_strict in (True, False):
+        """Return what the user's function returns for one dict of values, or raise its errors with what it was given."""
+
+        def as_a_chain() -> Tensor:
+            axes, start = (0, *(None for _ in columns)), torch.zeros(1, self.dim, dtype=self.space.dtype)
+            return per_chain(self._who, self._argument, self.log_likelihood_fn, axes, start, *columns)
+
+        def alone(strict: bool) -> Tensor:
+            with validation(strict):
+                return self._checked(self._function(values, *columns), columns)
+
+        try:
+            with torch.no_grad():
+                as_a_chain()  # first, since only here torch minds `if` and the like
             try:
-                with validation(is_strict):
-                    return self._checked(self._function(values, *columns), columns)
-            except KeyError as error:
-                if error.args[:1] and error.args[0] in values:
-                    raise
-                condition = f"a function that reads the parameters {list(values)}"
-                raise needs(self._who, self._argument, condition, error.args[0] if error.args else error) from error
+                return alone(strict=True)
             except ValueError as error:
                 if "Expected value argument" in str(error):
-                    first = " ".join(str(error).split())
-                    raise needs(self._who, "data", "values in the support of the log-likelihood's distribution", first) from error
-                if not is_strict or "Expected parameter" not in str(error):  # a scale may be 0 at this place
+                    shown = " ".join(str(error).split())
+                    raise needs(self._who, "data", "values in the support of the log-likelihood's distribution", shown) from error
+                if "Expected parameter" not in str(error):
                     raise
-            except torch.linalg.LinAlgError:
+                return alone(strict=False)  # a scale may be 0 at this place, which is none of the user's
+        except KeyError as error:
+            name = error.args[0] if error.args else None
+            if name in values:
                 raise
-            except (RuntimeError, IndexError) as error:
-                hint = "; whole numbers stay whole, so that they can be indices: write y.double()" if "can't be cast" in str(error) else ""
-                condition = f"a function that runs on one dict of parameters and the columns{hint}"
-                raise needs(self._who, self._argument, condition, f"{str(error).splitlines()[0]} (given {shapes})") from error
-        raise AssertionError("unreachable")
+            raise needs(self._who, self._argument, f"a function that reads the parameters {list(values)}", name) from error
+        except LinAlgError:
+            raise
+        except (RuntimeError, IndexError) as error:
+            given = [f"{name}: {tuple(value.shape)}" for name, value in values.items()]
+            given += [f"{name}: {tuple(c.shape)} {c.dtype}" for name, c in zip(self._arguments, columns, strict=False)]
+            condition = "a function that runs on one dict of parameters and the columns"
+            if "can't be cast" in str(error):
+                condition += "; whole numbers stay whole, so that they can be indices: write y.double() for floats"
+            raise needs(self._who, self._argument, condition, f"{str(error).splitlines()[0]} (given {', '.join(given)})") from error
 
     def _checked(self, result: Any, columns: Sequence[Tensor]) -> Tensor:
         """Return the result of the user's function when it is of the right shape: one number per row, or one."""
@@ -207,20 +219,26 @@ class Model(Target):
 
     def unconstrain(self, values: Mapping[str, Any]) -> Tensor:
         """Return the position (dim,) that stands for these values: numbers, lists, arrays or tensors, one for each name."""
-        if not isinstance(values, Mapping):
-            raise needs("unconstrain", "values", "a dict of values by name", values, TypeError)
-        return self.space.unconstrain({name: torch.as_tensor(value, dtype=self.space.dtype) for name, value in values.items()})
+        return self.space.unconstrain(self._tensors("unconstrain", values))
 
     def init_from(self, values: Mapping[str, Any], chains: int) -> Tensor:
-        """Return starting positions (chains, dim) at these values; a name that is left out starts at 0 among free numbers."""
+        """Return starting positions (chains, dim) at these values; the free numbers of a name that is left out are 0."""
         check_integer("init_from", "chains", chains, 1)
-        centre = self.space.values(torch.zeros(self.dim, dtype=self.space.dtype))
-        if isinstance(values, Mapping) and not set(values) <= set(centre):
-            raise needs("init_from", "values", f"names among {list(centre)}", sorted(set(values) - set(centre)))
-        return self.unconstrain({**centre, **values}).repeat(chains, 1)
+        return self.space.unconstrain(self._tensors("init_from", values), partial=True).repeat(chains, 1)
+
+    def _tensors(self, who: str, values: Any) -> Parameters:
+        if not isinstance(values, Mapping):
+            raise needs(who, "values", "a dict of values by name", values, TypeError)
+        found = {}
+        for name, value in values.items():
+            try:
+                found[name] = torch.as_tensor(value, dtype=self.space.dtype)
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise needs(who, "values", f"numbers for {name!r}", value, TypeError) from error
+        return found
 
     def init(self, chains: int, seed: int = 0, *, first_chain: int = 0) -> Tensor:
-        """Draw starting positions (chains, dim), uniform in (-2, 2) among free numbers, as Stan does; chain k's is one of (seed, k)."""
+        """Draw starting positions (chains, dim), uniform in (-2, 2) among free numbers as Stan does; chain k's is of (seed, k)."""
         check_integer("init", "chains", chains, 1)
         check_integer("init", "first_chain", first_chain, 0)
         check_seed("init", seed)

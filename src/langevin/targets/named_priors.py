@@ -1,4 +1,4 @@
-"""Priors by name, in the space of the values: those of `langevin.priors`, any of `torch.distributions`, or functions that return one."""
+"""Priors by name, of the values: those of `langevin.priors`, any of `torch.distributions`, or functions that return one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PROBES = (0.0, 0.3, -0.3, 3.0, -3.0, 30.0, -30.0, 1e4, -1e4)
 
 
 def check_priors(who: str, prior: Any, space: Space) -> dict[str, NamedPrior]:
-    """Return the priors by name, those of torch in the dtype of the space and without validation, or fail where one does not fit."""
+    """Return the priors by name, torch's in the dtype of the space and without validation, or fail where one does not fit."""
     if prior is None:
         return {}
     if not isinstance(prior, Mapping):
@@ -50,13 +50,15 @@ def log_prior(who: str, priors: Mapping[str, NamedPrior], values: dict[str, Tens
     total = torch.zeros((), dtype=next(iter(values.values())).dtype)
     for name, prior in priors.items():
         value = values[name]
+        if isinstance(prior, Distribution):
+            total = total + prior.log_prob(value).sum()
+            continue
         if isinstance(prior, Prior):
             total = total - prior.energy(value.reshape(-1))
             continue
-        given = prior if isinstance(prior, Distribution) else prior(values)
+        given = prior(values)
         if isinstance(given, Distribution):
-            if given is not prior:
-                check_fits(who, name, given, value.shape)
+            check_fits(who, name, given, value.shape)
             given = given.log_prob(value)
         if not isinstance(given, Tensor):
             raise needs(who, "prior", f"a function for {name!r} that returns a distribution or its log density", given, TypeError)
@@ -76,7 +78,7 @@ def check_fits(who: str, name: str, prior: Distribution, shape: torch.Size) -> N
 
 
 def _check_support(who: str, name: str, prior: Distribution, constraint: Constraint, dtype: torch.dtype) -> None:
-    """Fail when a parameter takes values that its prior does not have; a function as a bound is not asked, it needs others' values."""
+    """Fail when a parameter takes values that its prior does not have, unless they depend on other parameters' values."""
     try:
         support: Any = prior.support
     except NotImplementedError:

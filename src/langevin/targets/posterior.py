@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from langevin.checks import check_dense, check_integer, check_position, needs
-from langevin.noise import Purpose, philox, stream
+from langevin.noise import Purpose
 from langevin.noise.address import check_seed
+from langevin.noise.borrowed import borrowed_generator
 from langevin.space import Space
 from langevin.targets.automatic import posterior_energy
 from langevin.targets.base import Batch, Evaluation, Target
@@ -108,8 +109,7 @@ class Posterior(Target):
         scratch = copy.deepcopy(self._model).cpu()  # on the CPU, whose generator alone is borrowed
         starts = []
         for chain in range(first_chain, first_chain + chains):
-            with torch.random.fork_rng(devices=[]), torch.no_grad():
-                torch.default_generator.manual_seed(_generator_seed(seed, chain))
+            with borrowed_generator(seed, Purpose.INIT, chain), torch.no_grad():
                 scratch.apply(_reset)
             starts.append(self.space.flatten(scratch))
         return torch.stack(starts).to(self.space.device)
@@ -174,13 +174,3 @@ def _reset(module: nn.Module) -> None:
     reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
     if callable(reset):
         reset()
-
-
-def _generator_seed(seed: int, chain: int) -> int:
-    """Return a chain's seed of torch's CPU generator: the word at the address (seed, INIT), plus the chain.
-
-    That generator uses 32 bits of a seed only. Hashing the chain too would give two of 10,000 chains the same start in one run
-    of a hundred; counting it on never does.
-    """
-    word, *_ = philox((0, 0, 0, stream(Purpose.INIT) >> 32), (seed & 0xFFFFFFFF, seed >> 32))
-    return word + chain & 0xFFFFFFFF
