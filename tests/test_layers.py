@@ -10,7 +10,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "langevin"
 LEVELS = [
     {"checks", "cpu"},
     {"constraints", "plain"},
-    {"moments", "noise", "schedules", "space"},
+    {"moments", "noise", "scales", "schedules", "space", "trust"},
     {"targets"},
     {"gradients", "drifts"},
     {"preconditioners"},

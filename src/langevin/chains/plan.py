@@ -36,6 +36,7 @@ class Plan:
         batch_size: rows per step and chain; None for all data.
         mode: the centre of control variates, (dim,), or None.
         found: what was said of the step size when it was found, or "".
+        num_data: rows of the data, or None.
     """
 
     kernel: Kernel
@@ -48,6 +49,7 @@ class Plan:
     batch_size: int | None = None
     mode: Tensor | None = None
     found: str = ""
+    num_data: int | None = None
 
     @classmethod
     def of(cls, manifest: dict[str, Any], kernel: Kernel, keep: Callable[[Tensor], Tensor] | None, like: Tensor) -> Plan:
@@ -59,7 +61,7 @@ class Plan:
         return cls(
             kernel.for_run(manifest["warmup"], like), manifest["num_steps"], manifest["warmup"], manifest["thin"], manifest["seed"],
             chains, keep or manifest["keep"], manifest["batch_size"],
-            None if mode is None else torch.tensor(mode, dtype=torch.float64).to(like), manifest["found"],
+            None if mode is None else torch.tensor(mode, dtype=torch.float64).to(like), manifest["found"], manifest["num_data"],
         )  # fmt: skip
 
     def manifest(self, position: Tensor, compile: bool | str) -> dict[str, Any]:
@@ -70,6 +72,7 @@ class Plan:
             "batch_size": self.batch_size, "keep": self.what, "compile": compile, "description": self.description,
             "tuned": self.kernel.step_size(0) if self.found else None, "found": self.found,
             "control_variate": None if self.mode is None else self.mode.double().tolist(),
+            "num_data": self.num_data, "temperature": self.kernel.target_temperature,
         }  # fmt: skip
 
     @property
@@ -96,6 +99,11 @@ class Plan:
         first = self.warmup - 1 + -(-since // self.thin) * self.thin
         places = range(first - steps.start, len(steps), self.thin)
         return list(places) if self.kernel.is_steady else [place for place in places if not self.kernel.explores(steps[place])]
+
+    def sampled(self, steps: range) -> list[int]:
+        """Return the places within a stretch of steps that begin at a position after the warm-up, made in no exploration phase."""
+        places = range(max(0, self.warmup + 1 - steps.start), len(steps))
+        return list(places) if self.kernel.is_steady else [place for place in places if not self.kernel.explores(steps[place] - 1)]
 
     def kept(self, positions: Tensor) -> Tensor:
         """Turn positions (draw, chain, dim) into what is stored, (draw, chain, ...)."""

@@ -65,7 +65,7 @@ def resume(
                 interrupts.check()
             except KeyboardInterrupt:
                 arrays = store.read(checkpoint.kept)
-                samples = make_samples(arrays, checkpoint, plan.chains, manifest["description"], plan.what)
+                samples = make_samples(arrays, checkpoint, plan.chains, manifest["description"], plan.what, manifest["temperature"])
                 return interrupted_in_setup(samples, "resume")
             samples = drive(plan, gradient_fn, store, checkpoint, interrupts, progress)
             return samples.with_target(target, columns or None)

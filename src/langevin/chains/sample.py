@@ -96,7 +96,18 @@ def sample(
         check_new(out)
     chains = range(first_chain, first_chain + len(position))
     kernel = kernel.for_run(warmup, position)
-    plan = Plan(kernel, num_steps, warmup, thin, seed, chains, keep, batch_size, control_variate)
+    plan = Plan(
+        kernel,
+        num_steps,
+        warmup,
+        thin,
+        seed,
+        chains,
+        keep,
+        batch_size,
+        control_variate,
+        num_data=len(columns[0]) if columns else None,
+    )
     shape, is_closed = plan.event_shape(position), target.has_closed_form
     compiled = compile_pays(num_steps, position, columns, batch_size, is_closed) if compile == "auto" else bool(compile)
     checkpoint = Recorded.new(plan, position).checkpoint(compiled, 0.0)
@@ -119,7 +130,9 @@ def sample(
                 store = DiskStore.create(out, manifest, shape, checkpoint, plan.step_size_shape)
         except KeyboardInterrupt:
             nothing = MemoryStore(shape, len(position), 0, position).read(0)
-            return interrupted_in_setup(make_samples(nothing, checkpoint, chains, plan.description, plan.what), "sample")
+            return interrupted_in_setup(
+                make_samples(nothing, checkpoint, chains, plan.description, plan.what, plan.kernel.target_temperature), "sample"
+            )
         with store:
             samples = drive(plan, gradient_fn, store, checkpoint, interrupts, progress)
             return samples.with_target(target, columns or None)

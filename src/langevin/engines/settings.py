@@ -110,6 +110,12 @@ class SideBySide(Kernel):
 
     @property
     @override
+    def target_temperature(self) -> float | None:
+        found = {kernel.temperature for kernel in self.kernels}
+        return found.pop() if len(found) == 1 else None
+
+    @property
+    @override
     def effective_temperature(self) -> float | None:
         found = {kernel.effective_temperature for kernel in self.kernels}
         return found.pop() if len(found) == 1 else None

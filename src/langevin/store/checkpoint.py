@@ -17,6 +17,7 @@ from torch import Tensor
 from langevin.moments import no_moments
 from langevin.store.journal import write_atomic
 from langevin.store.layout import ARRAYS, Layout, read_file
+from langevin.trust import no_heat
 
 __all__ = ["STATE", "Checkpoint", "Stop", "read_checkpoint", "read_state", "write_checkpoint", "write_state"]
 
@@ -36,7 +37,7 @@ class Stop(NamedTuple):
 class Checkpoint:
     """How far a run has come: everything that its next step depends on."""
 
-    tensors: dict[str, Tensor]  # position, memory, moments
+    tensors: dict[str, Tensor]  # position, memory, moments, heat
     step: int = 0
     kept: int = 0  # draws written
     judged: int = 0  # steps whose positions are known to be good or bad; that of the last step may not be
@@ -89,9 +90,11 @@ def _checkpoint(tensors: dict[str, Tensor], words: dict[str, Any], manifest: dic
     chunks = -(-min(checkpoint.kept, manifest["num_draws"]) // manifest["chunk"])
     dtype = getattr(torch, Layout.of(manifest).arrays["draws"].dtype)
     expected = {"position": ((chains, dim), dtype), "digests": ((len(ARRAYS), chunks, 32), torch.uint8)}
+    like = torch.empty(chains, dim, device="meta")
+    empty = no_heat(like)
     if manifest["keep"] == "moments":
-        empty = no_moments(torch.empty(chains, dim, device="meta"))
-        expected |= {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in empty.items()}
+        empty |= no_moments(like)
+    expected |= {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in empty.items()}
     memories = sorted(tensors.keys() - expected.keys())
     check("memories from 0 on", memories == sorted(f"memory_{k}" for k in range(len(memories))), memories)
     for name in memories:  # what follows the chains is the kernel's

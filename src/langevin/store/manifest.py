@@ -12,7 +12,7 @@ from langevin.store.layout import ARRAYS, Layout, array_specs, read_file
 
 __all__ = ["DTYPES", "VERSION", "check_manifest", "read_manifest", "write_manifest"]
 
-VERSION = 3
+VERSION = 4
 DTYPES = ("float16", "float32", "float64")
 
 
@@ -29,7 +29,8 @@ _FIELDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(("num_steps", "thin", "num_chains", "dim", "chunk"), ("an int >= 1", lambda v: _is_int(v, 1))),
     **dict.fromkeys(("warmup", "first_chain", "num_draws"), ("an int >= 0", lambda v: _is_int(v, 0))),
     "seed": ("an int in [0, 2**64)", lambda v: _is_int(v, 0, 2**64)),
-    "batch_size": ("None or an int >= 1", lambda v: v is None or _is_int(v, 1)),
+    **dict.fromkeys(("batch_size", "num_data"), ("None or an int >= 1", lambda v: v is None or _is_int(v, 1))),
+    "temperature": ("None or a number >= 0", lambda v: v is None or (_is_number(v) and v >= 0)),
     "keep": ('"positions", "moments" or "function"', lambda v: v in ("positions", "moments", "function")),
     "compile": ('True, False or "auto"', lambda v: v in (True, False, "auto")),
     "description": ("a text", lambda v: isinstance(v, str)),
