@@ -19,6 +19,8 @@ LEVELS = [
     {"tuning", "optim", "predictive"},
     {"chains"},
     {"diagnostics"},
+    {"evidence"},
+    {"cli"},
 ]
 STEPPERS = {"engines/eager.py", "engines/fused/symbols.py", "engines/settings.py", "optim/update.py", "tuning/law.py"}
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
