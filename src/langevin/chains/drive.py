@@ -71,7 +71,7 @@ def drive(
         store.read(result.kept), result, plan.chains, plan.description, plan.what, plan.kernel.target_temperature
     ).with_target(target, columns or None)
     if interrupted:
-        warnings.warn(f"sample() was interrupted at step {result.step}: {result.kept} draws are returned", stacklevel=4)
+        warnings.warn(f"sample() was interrupted at step {result.step}: {result.kept} draws are returned", stacklevel=5)
     _say(samples)
     return samples
 
@@ -99,7 +99,7 @@ def _run_block(runner: Runner, plan: Plan, recorded: Recorded, interrupts: Inter
 def interrupted_in_setup(samples: Samples, who: str) -> Samples:
     """Say that a run was interrupted in its set-up."""
     draws = max(status.draws for status in samples.status)
-    warnings.warn(f"{who}() was interrupted in its set-up: {draws} draws are returned", stacklevel=4)
+    warnings.warn(f"{who}() was interrupted in its set-up: {draws} draws are returned", stacklevel=5)
     return samples
 
 
@@ -110,4 +110,4 @@ def _say(samples: Samples) -> None:
     except KeyboardInterrupt:  # a second Ctrl-C, while many draws are read: the samples are worth more than words about them
         return
     if sentences:
-        warnings.warn("\n".join(["what speaks against these draws:", *sentences]), TrustWarning, stacklevel=5)
+        warnings.warn("\n".join(["what speaks against these draws:", *sentences]), TrustWarning, stacklevel=6)
