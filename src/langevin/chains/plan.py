@@ -65,11 +65,11 @@ class Plan:
         if recipe is not None:
             kernel = sampler_at(*recipe)
         assert kernel is not None
-        if kernel.step_size == AUTO and manifest["tuned"] is not None:
-            kernel = kernel.with_step_size(manifest["tuned"])
         chains = range(manifest["first_chain"], manifest["first_chain"] + manifest["num_chains"])
         mode = manifest["control_variate"]
         kernel = kernel.for_run(manifest["warmup"], like)
+        if kernel.step_size == AUTO and manifest["tuned"] is not None:
+            kernel = kernel.with_step_size(manifest["tuned"])
         if manifest["scale"] is not None:
             kernel = Scaled.of(kernel, KINDS[manifest["scale"]](*scale_tensors(tensors)))
         return cls(

@@ -56,6 +56,11 @@ class SideBySide(Kernel):
 
     @property
     @override
+    def sees_position(self) -> bool:
+        return self.kernels[0].sees_position
+
+    @property
+    @override
     def needs_energy(self) -> bool:
         return self.kernels[0].needs_energy
 

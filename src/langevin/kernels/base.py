@@ -39,6 +39,11 @@ class StepInputs(NamedTuple):
     started: Number = 1.0  # 0 at the first step, 1 afterwards
 
 
+def follow(learnt: Memory, before: Memory, adapting: Number) -> Memory:
+    """Return what a scale remembers after a step: what it learnt while it adapts, what it knew before once it is frozen."""
+    return tuple(adapting * new + (1 - adapting) * old for new, old in zip(learnt, before, strict=True))
+
+
 @dataclass(frozen=True)
 class Kernel(ABC):
     """One transition of a sampler of ``exp(-U / temperature)``.
@@ -127,6 +132,11 @@ class Kernel(ABC):
             if step_size == 0:
                 raise needs(self.name, "step_size", f"> 0 at every step (step {step})", step_size)
         return StepInputs(step_size, temperature, started=float((step if seen is None else seen) > 0))
+
+    def _adapting(self, adapt_steps: int | None, step: int, seen: int | None) -> float:
+        """Return 1 while a scale follows the gradients: in the first steps, or for ever, and in exploration phases."""
+        since = step if seen is None else seen
+        return float(adapt_steps is None or since < adapt_steps or self.explores(step))
 
     def inputs_of(self, steps: range) -> list[StepInputs]:
         """Return the inputs of consecutive steps: one object for all of them where nothing changes."""

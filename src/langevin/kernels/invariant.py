@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from langevin.checks import check_integer, needs
 from langevin.drifts import Memory, Momentum, Number, ScaledAverage
-from langevin.kernels.base import Kernel, StepInputs
+from langevin.kernels.base import Kernel, StepInputs, follow
 from langevin.schedules import Schedule, as_schedule, constant
 from langevin.targets import Evaluation
 
@@ -78,8 +78,7 @@ class Invariant(Kernel):
 
     @override
     def inputs(self, step: int, *, seen: int | None = None, step_size: float | None = None) -> StepInputs:
-        since = step if seen is None else seen
-        adapting = float(self.adapt_steps is None or since < self.adapt_steps or self.explores(step))
+        adapting = self._adapting(self.adapt_steps, step, seen)
         inputs = super().inputs(step, seen=seen, step_size=step_size)
         return inputs._replace(annealing=self._value("annealing", step), adapting=adapting)
 
@@ -100,7 +99,7 @@ class Invariant(Kernel):
         ε, τ, β = inputs.step_size, inputs.temperature, self.drift.smoothing
         # While it adapts the scale knows the current gradient, which bounds the kick; frozen, it is a constant.
         learnt = self.drift.scale_update(tuple(scale), gradient, inputs.started)
-        scale = [inputs.adapting * new + (1 - inputs.adapting) * old for new, old in zip(learnt, scale, strict=True)]
+        scale = [*follow(learnt, tuple(scale), inputs.adapting)]
         stride = (2 * self.drift.bias_factor * inputs.annealing * ε * (1 - β) / (1 + β)) ** 0.5
 
         kicked = velocity - stride * self.drift.root(tuple(scale), gradient)

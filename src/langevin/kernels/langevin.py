@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from torch import Tensor
 from typing_extensions import override
 
-from langevin.checks import needs
+from langevin.checks import check_integer, needs
 from langevin.drifts import Drift, Memory, NoDrift
-from langevin.kernels.base import Kernel, StepInputs
+from langevin.kernels.base import Kernel, StepInputs, follow
 from langevin.preconditioners import Identity, Preconditioner
-from langevin.schedules import Schedule, as_schedule, constant
+from langevin.schedules import AUTO, Schedule, as_schedule, constant
 from langevin.targets import Evaluation
 
 __all__ = ["Langevin"]
@@ -26,11 +26,13 @@ class Langevin(Kernel):
         drift: the adaptive bias ``a A_t``, read before the current gradient enters it.
         preconditioner: the metric G, which already knows the current gradient.
         annealing: what the bias is multiplied by at each step, a schedule; where it falls to zero the target is the limit law.
+        adapt_steps: first steps in which a metric that is learnt follows the gradients; None never stops, as published.
     """
 
     drift: Drift = field(default_factory=NoDrift)
     preconditioner: Preconditioner = field(default_factory=Identity)
     annealing: Schedule = constant(1.0)
+    adapt_steps: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -40,6 +42,8 @@ class Langevin(Kernel):
             raise needs(self.name, "preconditioner", "one of langevin.preconditioners", self.preconditioner, TypeError)
         object.__setattr__(self, "annealing", as_schedule(self.name, "annealing", self.annealing))
         self._value("annealing", 0)
+        if self.adapt_steps is not None:
+            check_integer(self.name, "adapt_steps", self.adapt_steps, 1)
 
     @property
     @override
@@ -58,7 +62,14 @@ class Langevin(Kernel):
 
     @override
     def inputs(self, step: int, *, seen: int | None = None, step_size: float | None = None) -> StepInputs:
-        return super().inputs(step, seen=seen, step_size=step_size)._replace(annealing=self._value("annealing", step))
+        inputs, adapting = super().inputs(step, seen=seen, step_size=step_size), self._adapting(self.adapt_steps, step, seen)
+        return inputs._replace(annealing=self._value("annealing", step), adapting=adapting)
+
+    @override
+    def for_run(self, warmup: int, position: Tensor) -> Kernel:
+        # A step size that is found is found for a metric that stands still; one that is given goes with the published form.
+        is_open = self.adapt_steps is None and self.step_size == AUTO and bool(self.preconditioner.memory)
+        return dataclasses.replace(self, adapt_steps=warmup) if is_open and warmup > 0 else self
 
     @override
     def without_metric(self) -> tuple[Kernel, Preconditioner]:
@@ -76,7 +87,8 @@ class Langevin(Kernel):
         averages, metric_memory = memory[:split], memory[split:]
         gradient, (η,) = evaluation.gradient, noise
         bias = self.drift.bias(averages)  # m_t and V_t: gradients before step t
-        metric_memory = self.preconditioner.update(metric_memory, gradient, inputs.started)
+        learnt = self.preconditioner.update(metric_memory, gradient, inputs.started)
+        metric_memory = learnt if self.adapt_steps is None else follow(learnt, metric_memory, inputs.adapting)
         metric = self.preconditioner.metric(metric_memory, position)
 
         force = gradient if bias is None else gradient + inputs.annealing * bias

@@ -61,6 +61,11 @@ class Scaled(Kernel):
 
     @property
     @override
+    def differs_by_chain(self) -> bool:
+        return self.inner.differs_by_chain
+
+    @property
+    @override
     def constants(self) -> dict[str, Tensor]:
         return {f"scale_{index}": tensor for index, tensor in enumerate(self.scale.tensors)}
 
@@ -119,6 +124,11 @@ class Scaled(Kernel):
     @override
     def noise_scale(self, inputs: StepInputs) -> Number:
         return self.inner.noise_scale(inputs)
+
+    @property
+    @override
+    def target_temperature(self) -> float | None:
+        return self.inner.target_temperature
 
     @property
     @override

@@ -44,6 +44,7 @@ def psgld(
     eps: float = 1e-5,
     num_data: float = 1.0,
     curvature: Callable[[Tensor], Tensor] | None = None,
+    adapt_steps: int | None = None,
     temperature: float = 1.0,
 ) -> Langevin:
     """Preconditioned SGLD (Li et al. 2016; section 2).
@@ -56,6 +57,8 @@ def psgld(
         eps: λ, outside the root.
         num_data: N makes V an average over gradients of the mean loss, as the paper's settings need; 1 takes grad U.
         curvature: function of one position that returns the diagonal of the Hessian; turns the Γ term on.
+        adapt_steps: steps after which V is frozen, so that the law is the target; None never freezes it, as published, but for
+            ``step_size="auto"``, which takes the warm-up of `sample`.
         temperature: τ.
 
     Differs from: Li et al. start V at zero, which makes the first step huge; ours starts at the first squared gradient.
@@ -65,7 +68,9 @@ def psgld(
         >>> psgld(step_size=0.01).memory
         ('metric_average',)
     """
-    return make(Langevin, "psgld", step_size, temperature, preconditioner=RMS(beta, eps, num_data, curvature))
+    return make(
+        Langevin, "psgld", step_size, temperature, preconditioner=RMS(beta, eps, num_data, curvature), adapt_steps=adapt_steps
+    )
 
 
 def sgrld(
