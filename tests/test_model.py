@@ -19,6 +19,7 @@ import langevin as lv
 from langevin.diagnostics.arrays import evaluate_fully
 from langevin.store.inference_data import import_arviz
 from langevin.targets import Batch
+from langevin.targets.automatic import validation
 
 F64 = torch.float64
 
@@ -228,6 +229,17 @@ def test_a_prior_of_torch_is_its_log_density_of_the_value(name):
     energies = model.evaluate(torch.stack([theta, 2 * theta])).energy
     torch.testing.assert_close(energies[0], expected, rtol=1e-5, atol=1e-5)  # torch's in float32
     assert energies.dtype == F64
+
+
+def test_a_chain_that_went_wrong_has_no_energy_and_the_others_have_theirs():
+    """Where `torch.distributions` validate, one chain's NaN is an error for all of them."""
+    validated = lv.Model.log_density(nothing, {"x": lv.positive()}, {"x": PRIORS["validated"][1]})
+    with validation(True):
+        found = [
+            validated.evaluate(torch.tensor([[0.3], [math.nan]], dtype=F64)).energy,
+            MODEL.evaluate(torch.stack([THETA[0], THETA[0] * math.nan]), Batch((X, Y), NUM, per_chain=False)).energy,
+        ]
+    assert [energy.isfinite().tolist() for energy in found] == [[True, False]] * 2
 
 
 def test_a_hierarchical_prior_is_a_function_of_the_parameters():
