@@ -240,16 +240,16 @@ def test_a_log_density_given_as_energy_gets_a_hint_at_the_sign():
     with pytest.warns(UserWarning, match=r"chains \[3, 4\] ran off.*U = -log p"):
         samples = lv.sample(lv.sgld(0.1), upside_down, start, num_steps=400, first_chain=3)
     assert all(status.is_healthy for status in samples.status)
-    with pytest.warns(UserWarning, match=r"the energy became -inf; \d+ draws kept\. A log density.*U = -log p"):
+    with pytest.warns(UserWarning, match=r"(?s)the energy became -inf; \d+ draws kept.*A log density.*U = -log p"):
         lv.sample(lv.sgld(0.1), upside_down, start, num_steps=8000)
 
 
-@pytest.mark.filterwarnings("error")
 def test_large_energies_and_far_positions_alone_are_no_reason_for_a_hint():
     far = lv.targets.energy(lambda theta: 0.5 * (theta - 1e9) @ (theta - 1e9))
     low = lv.targets.energy(lambda theta: 0.5 * theta @ theta - 1e12)
-    lv.sample(lv.sgld(0.1), far, torch.full((2, 1), 1e9, dtype=double), num_steps=50)
-    lv.sample(lv.sgld(0.1), low, torch.zeros(2, 1, dtype=double), num_steps=50)
+    for target, start in ((far, 1e9), (low, 0.0)):
+        samples = lv.sample(lv.sgld(0.1), target, torch.full((2, 1), start, dtype=double), num_steps=50)
+        assert samples.trust["sign"].is_fine
 
 
 def test_what_is_kept_may_be_whole_numbers_although_a_chain_stops():

@@ -10,7 +10,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "langevin"
 LEVELS = [
     {"checks", "cpu"},
     {"constraints", "plain"},
-    {"moments", "noise", "schedules", "space"},
+    {"moments", "noise", "scales", "schedules", "space", "trust"},
     {"targets"},
     {"gradients", "drifts"},
     {"preconditioners"},
@@ -19,6 +19,8 @@ LEVELS = [
     {"tuning", "optim", "predictive"},
     {"chains"},
     {"diagnostics"},
+    {"evidence"},
+    {"cli"},
 ]
 STEPPERS = {"engines/eager.py", "engines/fused/symbols.py", "engines/settings.py", "optim/update.py", "tuning/law.py"}
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}

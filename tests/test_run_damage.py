@@ -193,7 +193,13 @@ def test_an_edited_manifest_is_refused(half, tmp_path, name):
 
 
 WRONG = [..., "x", [None], {"a": 1}, -1, 1.5, float("nan")]  # ... for none at all
-RIGHT = [("description", "x"), ("found", "x"), ("tuned", 1.5), ("fingerprints", {"a": 1})]  # nothing that `open` needs
+RIGHT = [
+    ("description", "x"),
+    ("found", "x"),
+    ("tuned", 1.5),
+    ("temperature", 1.5),
+    ("fingerprints", {"a": 1}),
+]  # nothing that `open` needs
 
 
 def arrays(**changes):

@@ -18,7 +18,7 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
-NOT_FOR_THE_LIBRARY = ("jinja2", "scikit-learn", "torchmetrics", "ray", "typer", "langevin-paper")
+NOT_FOR_THE_LIBRARY = ("jinja2", "scikit-learn", "torchmetrics", "ray", "langevin-paper")
 
 
 def run(*command, folder=None):
@@ -89,7 +89,7 @@ USE = """
 import importlib, importlib.util, sys
 for name in sys.argv[1:]:
     importlib.import_module(name)
-for name in ("jinja2", "sklearn", "torchmetrics", "ray", "typer", "langevin_paper"):
+for name in ("jinja2", "sklearn", "torchmetrics", "ray", "langevin_paper"):
     assert importlib.util.find_spec(name) is None, name
 import torch
 import langevin as lv

@@ -4,6 +4,7 @@ from langevin import (
     diagnostics,
     drifts,
     engines,
+    evidence,
     gradients,
     kernels,
     noise,
@@ -13,6 +14,7 @@ from langevin import (
     samplers,
     schedules,
     targets,
+    trust,
 )
 from langevin.chains import resume, sample
 from langevin.constraints import correlation_cholesky, interval, ordered, positive, real, simplex, unit
@@ -23,6 +25,7 @@ from langevin.samplers import *  # noqa: F403 (the families say in __all__ what 
 from langevin.store import ChainStatus, Samples, load_samples
 from langevin.store.bank import CorruptDrawError, SampleBank
 from langevin.targets import Model, Posterior, likelihoods, priors
+from langevin.trust import Trust, TrustWarning
 
 __version__ = "0.1.0"
 
@@ -34,10 +37,13 @@ __all__ = [
     "Posterior",
     "SampleBank",
     "Samples",
+    "Trust",
+    "TrustWarning",
     "correlation_cholesky",
     "diagnostics",
     "drifts",
     "engines",
+    "evidence",
     "gradients",
     "interval",
     "kernels",
@@ -60,6 +66,7 @@ __all__ = [
     "side_by_side",
     "simplex",
     "targets",
+    "trust",
     "unit",
 ]
 __all__ += samplers.__all__

@@ -14,10 +14,11 @@ from torch import Tensor
 from langevin.checks import check_dense, check_integer, check_number, check_position, needs
 from langevin.noise import Purpose, batch_indices, normal, streams
 from langevin.noise.address import check_chains, check_seed
+from langevin.scales import Scale
 from langevin.targets import Batch, Evaluation, Target
 from langevin.targets.base import check_dim, check_target
 
-__all__ = ["GradientFn", "control_variate", "energy_gradient", "find_mode", "full", "minibatch", "noisy"]
+__all__ = ["GradientFn", "control_variate", "energy_gradient", "find_mode", "full", "in_scale", "minibatch", "noisy"]
 
 Draws = tuple[Tensor, ...]
 """What is random in a gradient: tensors whose first axes are the step and the chain."""
@@ -54,7 +55,7 @@ def full(target: Target, data: Sequence[Tensor] | Tensor | None = None) -> Gradi
         tensor([[2.]])
     """
     check_target("full", target, data)
-    columns = None if data is None else target.columns("full", data)
+    columns = None if data is None else target.as_columns("full", data)
     batch = None if columns is None else Batch(columns, len(columns[0]), per_chain=False)
     return GradientFn(lambda steps: (), lambda position, drawn: target.evaluate(position, batch))
 
@@ -90,7 +91,7 @@ def _check_batches(who: str, target: Any, data: Any, batch_size: Any, seed: Any,
     if isinstance(target, Target) and not target.needs_data:
         raise needs(who, "target", "a target with data", type(target).__name__)
     check_target(who, target, data)
-    columns = target.columns(who, data)
+    columns = target.as_columns(who, data)
     check_integer(who, "batch_size", batch_size, 1)
     if batch_size > len(columns[0]):
         raise needs(who, "batch_size", f"at most the {len(columns[0])} rows of the data", batch_size)
@@ -195,7 +196,7 @@ def find_mode(
     check_number("find_mode", "tolerance", tolerance, "> 0", lambda v: v > 0)
     check_target("find_mode", target, data)
     check_dim("find_mode", "init", target, len(init))
-    columns = None if data is None else target.columns("find_mode", data)
+    columns = None if data is None else target.as_columns("find_mode", data)
     gradient_fn = full(target, columns)
     num_data = 1 if columns is None else len(columns[0])
     small = tolerance * num_data**0.5
@@ -223,6 +224,17 @@ def find_mode(
             stacklevel=2,
         )
     return theta
+
+
+def in_scale(gradient_fn: GradientFn, scale: Scale, origin: Tensor) -> GradientFn:
+    """Return the gradient with respect to y, ``θ = origin + R y``, at positions y (chains, dim)."""
+    inner, push, pull = gradient_fn.evaluate, scale.push, scale.pull
+
+    def evaluate(position: Tensor, drawn: Draws) -> Evaluation:
+        energy, gradient = inner(origin + push(position), drawn)
+        return Evaluation(energy, pull(gradient))
+
+    return GradientFn(gradient_fn.draw, evaluate)
 
 
 def noisy(gradient_fn: GradientFn, std: float, *, seed: int, chains: range, like: Tensor) -> GradientFn:

@@ -34,6 +34,11 @@ class Preconditioner(Protocol):
         """Whether each element goes its own way, as the fused engine needs."""
         return True
 
+    @property
+    def sees_position(self) -> bool:
+        """Whether G depends on the position."""
+        return False
+
     def start(self, position: Tensor) -> Memory:
         """Return the memory before the first step."""
         return tuple(torch.zeros_like(position) for _ in self.memory)
@@ -117,6 +122,11 @@ class RMS(Preconditioner):
     def is_elementwise(self) -> bool:
         return self.curvature is None
 
+    @property
+    @override
+    def sees_position(self) -> bool:
+        return self.curvature is not None
+
     @override
     def update(self, memory: Memory, gradient: Tensor, started: Number) -> Memory:
         (average,) = memory
@@ -163,6 +173,7 @@ class Fisher(Preconditioner):
     """
 
     is_elementwise: ClassVar[bool] = False
+    sees_position: ClassVar[bool] = True
 
     information: Callable[[Tensor], Tensor]
     correction: bool = True

@@ -162,12 +162,6 @@ ARRAYS = {
 }
 
 SAMPLES = {
-    "no samples": (
-        lambda s: dg.warnings_in_words(s.draws),
-        TypeError,
-        "warnings_in_words(samples=...) needs the result of langevin.sample(...), got 'Tensor'",
-    ),
-    "max_elements": (lambda s: dg.warnings_in_words(s, max_elements=0), ValueError, "(max_elements=...) needs an int >= 1, got 0"),
     "ksd target": (
         lambda s: dg.ksd(s, None),
         TypeError,

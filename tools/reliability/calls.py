@@ -777,7 +777,6 @@ _diagnostic(
     num=whole(50, 1),
     block=whole(16, 1),
 )
-_diagnostic("warnings_in_words", samples=SAMPLES, max_elements=whole(200, 1))
 _plot("trace", samples=SAMPLES, elements=ELEMENTS, axes=optional(only(lambda: None)))
 _plot(
     "running_mean",

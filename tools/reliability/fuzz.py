@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from langevin import TrustWarning
 from tools.reliability import isolate
 from tools.reliability.calls import CALLS, Call
 from tools.reliability.page import Section
@@ -102,6 +103,8 @@ def attempt(trial: Trial) -> Verdict:
     allowed = all(_accepts(call, name, value) for name, value in bad.items())
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
+        # Every run here is too short to be trusted, which says nothing of its arguments; that a chain stopped may.
+        warnings.filterwarnings("ignore", r"what speaks against these draws:\n(?!stopped chains)", TrustWarning)
         try:
             result = call.function(**arguments | bad)
         except Exception as error:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from langevin import TrustWarning
 from langevin_paper.spec import Experiment, Method, Progress, Results, Scale
 
 __all__ = ["Cell", "Finished", "execute", "serve"]
@@ -61,6 +62,8 @@ def execute(cell: Cell, folder: Path, progress: Progress) -> Finished:
     error = None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
+        # Hot, cold and short runs are what experiments are about; chains that stop are not, and come first in the text.
+        warnings.filterwarnings("ignore", r"what speaks against these draws:\n(?!stopped chains)", TrustWarning)
         try:
             results = cell.experiment.run(cell.method, cell.scale, cell.seeds, folder, progress)
             if absent := set(cell.seeds) - set(results):

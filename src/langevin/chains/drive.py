@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Sequence
 
-from langevin.chains.health import SIGN_HINT
+from torch import Tensor
+
 from langevin.chains.interrupts import Interrupts
 from langevin.chains.meter import Progress, meter
 from langevin.chains.plan import Plan
@@ -13,6 +15,8 @@ from langevin.chains.recorder import Recorded
 from langevin.engines import Block, Runner, Trace, block_length, draw_block
 from langevin.gradients import GradientFn
 from langevin.store import Checkpoint, Samples, Store, make_samples
+from langevin.targets import Target
+from langevin.trust import TrustWarning
 
 __all__ = ["drive", "interrupted_in_setup"]
 
@@ -26,6 +30,8 @@ def drive(
     checkpoint: Checkpoint,
     interrupts: Interrupts,
     progress: Progress,
+    target: Target,
+    columns: Sequence[Tensor],
 ) -> Samples:
     """Run from a checkpoint to the end.
 
@@ -35,10 +41,9 @@ def drive(
     recorded, runner = Recorded.of(plan.kernel, checkpoint), Runner(plan.kernel, gradient_fn, checkpoint.compiled)
     start = saved = time.perf_counter()
     interrupted, is_whole = False, True
-    lost: list[int] = []
 
     def now() -> Checkpoint:
-        return recorded.checkpoint(runner.compiled, checkpoint.seconds + time.perf_counter() - start)
+        return recorded.checkpoint(plan.kernel, runner.compiled, checkpoint.seconds + time.perf_counter() - start)
 
     with meter(progress, plan.kernel.name, recorded.state.step, plan.num_steps) as tell:
         while recorded.state.step < plan.num_steps and recorded.alive and not interrupted:
@@ -56,16 +61,18 @@ def drive(
                     recorded = recorded.after(plan, store, trace, block)
     try:
         if is_whole:
-            recorded, lost = recorded.judge_last(plan, gradient_fn, trust_errors=not interrupted)
+            recorded = recorded.judge_last(plan, gradient_fn, trust_errors=not interrupted)
             store.save(now())
         interrupts.check()
     except KeyboardInterrupt:
         interrupted = True
     result = store.last_checkpoint(now())
-    samples = make_samples(store.read(result.kept), result, plan.chains, plan.description, plan.what)
+    samples = make_samples(
+        store.read(result.kept), result, plan.chains, plan.description, plan.what, plan.kernel.target_temperature
+    ).with_target(target, columns or None)
     if interrupted:
-        warnings.warn(f"sample() was interrupted at step {result.step}: {result.kept} draws are returned", stacklevel=3)
-    _warn_of_chains(samples, [plan.chains[index] for index in lost])
+        warnings.warn(f"sample() was interrupted at step {result.step}: {result.kept} draws are returned", stacklevel=4)
+    _say(samples)
     return samples
 
 
@@ -92,16 +99,15 @@ def _run_block(runner: Runner, plan: Plan, recorded: Recorded, interrupts: Inter
 def interrupted_in_setup(samples: Samples, who: str) -> Samples:
     """Say that a run was interrupted in its set-up."""
     draws = max(status.draws for status in samples.status)
-    warnings.warn(f"{who}() was interrupted in its set-up: {draws} draws are returned", stacklevel=3)
+    warnings.warn(f"{who}() was interrupted in its set-up: {draws} draws are returned", stacklevel=4)
     return samples
 
 
-def _warn_of_chains(samples: Samples, lost: list[int]) -> None:
-    """Warn of chains that stopped or that ran off."""
-    for bad in [entry for entry in samples.status if not entry.is_healthy]:
-        is_downhill = "-inf" in str(bad.reason)
-        is_number = str(bad.reason).startswith("the ")
-        advice = f" {SIGN_HINT}" if is_downhill else " A smaller step_size may help." if is_number else ""
-        warnings.warn(f"{bad}.{advice}", stacklevel=4)
-    if lost:
-        warnings.warn(f"chains {lost} ran off to where the energy has no bottom. {SIGN_HINT}", stacklevel=4)
+def _say(samples: Samples) -> None:
+    """Warn once, of everything that speaks against trusting the draws."""
+    try:
+        sentences = samples.trust.warnings
+    except KeyboardInterrupt:  # a second Ctrl-C, while many draws are read: the samples are worth more than words about them
+        return
+    if sentences:
+        warnings.warn("\n".join(["what speaks against these draws:", *sentences]), TrustWarning, stacklevel=5)

@@ -12,10 +12,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["SIGN_HINT", "find_bad", "ran_off", "together"]
-
-SIGN_HINT = "A log density given as an energy runs off: U = -log p, with a minus sign."
-_FAR, _LOW = 1e8, -1e10  # a chain out there, with an energy down there, is on its way down a hill without a bottom
+__all__ = ["find_bad", "together"]
 
 
 def find_bad(
@@ -73,8 +70,3 @@ def _reason(energy: float) -> str:
     if math.isfinite(energy):
         return "the gradient became non-finite"
     return f"the energy became {energy}" + (": outside the support" if energy == math.inf else "")
-
-
-def ran_off(position: Tensor, energy: Tensor) -> Tensor:
-    """Say which chains, (chains,), are far out at an energy far down."""
-    return (position.abs().amax(-1) > _FAR) & (energy < _LOW)

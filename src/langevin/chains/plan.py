@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +12,12 @@ from torch import Tensor
 from langevin.checks import needs
 from langevin.engines.blocks import stack
 from langevin.gradients import GradientFn, control_variate, full, minibatch, noisy
-from langevin.kernels import Kernel, StepInputs
+from langevin.kernels import Kernel, Scaled, StepInputs
+from langevin.scales import KINDS
 from langevin.schedules import AUTO
+from langevin.store.checkpoint import scale_tensors
 from langevin.targets import Target
+from langevin.tuning import sampler_at
 
 __all__ = ["Keep", "Plan"]
 
@@ -36,6 +39,8 @@ class Plan:
         batch_size: rows per step and chain; None for all data.
         mode: the centre of control variates, (dim,), or None.
         found: what was said of the step size when it was found, or "".
+        num_data: rows of the data, or None.
+        recipe: size and softness of the sampler that a call without one found (`tuning.sampler_at`), or None.
     """
 
     kernel: Kernel
@@ -48,18 +53,30 @@ class Plan:
     batch_size: int | None = None
     mode: Tensor | None = None
     found: str = ""
+    num_data: int | None = None
+    recipe: tuple[float, float] | None = None
 
     @classmethod
-    def of(cls, manifest: dict[str, Any], kernel: Kernel, keep: Callable[[Tensor], Tensor] | None, like: Tensor) -> Plan:
-        """Return the plan of a run's folder, whose positions are like `like`, with what is not in it."""
+    def of(
+        cls, manifest: dict[str, Any], kernel: Kernel | None, keep: Callable[[Tensor], Tensor] | None, tensors: Mapping[str, Tensor]
+    ) -> Plan:
+        """Return the plan of a run's folder and its checkpoint, with what is not in them; a sampler that was found is."""
+        recipe, like = manifest["recipe"], tensors["position"]
+        if recipe is not None:
+            kernel = sampler_at(*recipe)
+        assert kernel is not None
         if kernel.step_size == AUTO and manifest["tuned"] is not None:
             kernel = kernel.with_step_size(manifest["tuned"])
         chains = range(manifest["first_chain"], manifest["first_chain"] + manifest["num_chains"])
         mode = manifest["control_variate"]
+        kernel = kernel.for_run(manifest["warmup"], like)
+        if manifest["scale"] is not None:
+            kernel = Scaled.of(kernel, KINDS[manifest["scale"]](*scale_tensors(tensors)))
         return cls(
-            kernel.for_run(manifest["warmup"], like), manifest["num_steps"], manifest["warmup"], manifest["thin"], manifest["seed"],
+            kernel, manifest["num_steps"], manifest["warmup"], manifest["thin"], manifest["seed"],
             chains, keep or manifest["keep"], manifest["batch_size"],
-            None if mode is None else torch.tensor(mode, dtype=torch.float64).to(like), manifest["found"],
+            None if mode is None else torch.tensor(mode, dtype=torch.float64).to(like), manifest["found"], manifest["num_data"],
+            None if recipe is None else (recipe[0], recipe[1]),
         )  # fmt: skip
 
     def manifest(self, position: Tensor, compile: bool | str) -> dict[str, Any]:
@@ -70,6 +87,9 @@ class Plan:
             "batch_size": self.batch_size, "keep": self.what, "compile": compile, "description": self.description,
             "tuned": self.kernel.step_size(0) if self.found else None, "found": self.found,
             "control_variate": None if self.mode is None else self.mode.double().tolist(),
+            "recipe": None if self.recipe is None else list(self.recipe),
+            "scale": type(self.kernel.scale).__name__ if isinstance(self.kernel, Scaled) else None,
+            "num_data": self.num_data, "temperature": self.kernel.target_temperature,
         }  # fmt: skip
 
     @property
@@ -96,6 +116,11 @@ class Plan:
         first = self.warmup - 1 + -(-since // self.thin) * self.thin
         places = range(first - steps.start, len(steps), self.thin)
         return list(places) if self.kernel.is_steady else [place for place in places if not self.kernel.explores(steps[place])]
+
+    def sampled(self, steps: range) -> list[int]:
+        """Return the places within a stretch of steps that begin at a position after the warm-up, made in no exploration phase."""
+        places = range(max(0, self.warmup + 1 - steps.start), len(steps))
+        return list(places) if self.kernel.is_steady else [place for place in places if not self.kernel.explores(steps[place] - 1)]
 
     def kept(self, positions: Tensor) -> Tensor:
         """Turn positions (draw, chain, dim) into what is stored, (draw, chain, ...)."""

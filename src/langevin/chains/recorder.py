@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from langevin.chains.health import find_bad, ran_off, together
+from langevin.chains.health import find_bad, together
 from langevin.chains.plan import Plan
 from langevin.engines import Block, Trace, evaluate_chains
 from langevin.gradients import GradientFn
 from langevin.kernels import Kernel, KernelState
 from langevin.moments import add_moments, no_moments
 from langevin.store import Checkpoint, Stop, Store
+from langevin.trust import add_heat, energy_residuals, epoch_weights, no_heat
 
 __all__ = ["Recorded"]
 
@@ -27,25 +29,28 @@ class Recorded(NamedTuple):
     kept: int  # draws written
     judged: int  # steps whose positions are known to be good or bad
     moments: dict[str, Tensor]  # running moments, where they are kept
+    heat: dict[str, Tensor]  # what the temperature is measured from
 
     @classmethod
     def new(cls, plan: Plan, position: Tensor) -> Recorded:
         """Nothing has happened yet."""
-        return cls(plan.kernel.init(position), {}, 0, 0, no_moments(position) if plan.keep == "moments" else {})
+        moments = no_moments(position) if plan.keep == "moments" else {}
+        return cls(plan.kernel.init(position), {}, 0, 0, moments, no_heat(position))
 
     @classmethod
     def of(cls, kernel: Kernel, checkpoint: Checkpoint) -> Recorded:
         """Read a checkpoint."""
         tensors = checkpoint.tensors
         memory = tuple(tensors[f"memory_{k}"] for k in range(len(kernel.memory)))
-        moments = {name: tensor for name, tensor in tensors.items() if name.startswith("moments_")}
+        moments, heat = ({name: tensor for name, tensor in tensors.items() if name.startswith(k)} for k in ("moments_", "heat_"))
         stopped = {index: Stop(*stop) for index, stop in checkpoint.stopped.items()}
-        return cls(KernelState(tensors["position"], memory, checkpoint.step), stopped, checkpoint.kept, checkpoint.judged, moments)
+        state = KernelState(tensors["position"], memory, checkpoint.step)
+        return cls(state, stopped, checkpoint.kept, checkpoint.judged, moments, heat)
 
-    def checkpoint(self, compiled: bool, seconds: float) -> Checkpoint:
+    def checkpoint(self, kernel: Kernel, compiled: bool, seconds: float) -> Checkpoint:
         """Return what is saved."""
         memory = {f"memory_{k}": tensor for k, tensor in enumerate(self.state.memory)}
-        tensors = {"position": self.state.position, **memory, **self.moments}
+        tensors = {"position": self.state.position, **memory, **self.moments, **self.heat, **kernel.constants}
         return Checkpoint(tensors, self.state.step, self.kept, self.judged, self.stopped, compiled, seconds)
 
     @property
@@ -58,7 +63,8 @@ class Recorded(NamedTuple):
         if block is None or not (trace.done or trace.failed):
             return self
         steps = range(trace.before.step, trace.state.step)
-        energies, norms, positions = (tensor[: len(steps)] for tensor in (trace.energies, trace.gradient_norms, trace.positions))
+        energies, gradients, positions = (tensor[: len(steps)] for tensor in (trace.energies, trace.gradients, trace.positions))
+        norms = torch.linalg.vector_norm(gradients, dim=-1)
         bad = find_bad(steps.start, energies, norms, positions, trace.failed, self.alive)
         stopped = {**self.stopped, **self._stops(plan, bad)}
         places = plan.chosen(steps)
@@ -82,19 +88,20 @@ class Recorded(NamedTuple):
                     values[name] = values[name].clone()
                     values[name][gone] = torch.nan
             store.write(self.kept, values)
-        return Recorded(trace.state, stopped, self.kept + len(places), judged, moments)
+        heat = self._with_heat(plan, trace, steps, stopped, is_exact=not block.drawn)
+        return Recorded(trace.state, stopped, self.kept + len(places), judged, moments, heat)
 
-    def judge_last(self, plan: Plan, gradient_fn: GradientFn, *, trust_errors: bool) -> tuple[Recorded, list[int]]:
-        """Evaluate the target where the chains are, which tells whether the last draws count; also return chains that ran off.
+    def judge_last(self, plan: Plan, gradient_fn: GradientFn, *, trust_errors: bool) -> Recorded:
+        """Evaluate the target where the chains are, which tells whether the last draws count.
 
         After an interrupt errors are not to be trusted: it may have left torch's own state half done.
         """
         state, alive = self.state, self.alive
         if self.judged == state.step or not alive:
-            return self, []
+            return self
         (energy, gradient), failing = evaluate_chains(gradient_fn, state, alive, plan.kernel.group_size)
         if failing and not trust_errors:
-            return self, []
+            return self
         norm = torch.linalg.vector_norm(gradient, dim=-1)
         failed = {chain: (state.step, text) for chain, text in failing.items()}
         bad = find_bad(state.step, energy[None], norm[None], state.position[None][:0], failed, alive)
@@ -102,8 +109,7 @@ class Recorded(NamedTuple):
         moments = self.moments
         if moments:
             moments = self._with_draws(plan, range(self.judged, state.step), state.position[None], stopped)
-        lost = [chain for chain in ran_off(state.position, energy).nonzero().flatten().tolist() if chain in alive]
-        return self._replace(stopped=stopped, judged=state.step, moments=moments), lost
+        return self._replace(stopped=stopped, judged=state.step, moments=moments)
 
     def _stops(self, plan: Plan, bad: Mapping[int, tuple[int, str]]) -> dict[int, Stop]:
         """Count the draws of chains that went bad, and of those that meet them; the last one written may be bad, too."""
@@ -118,6 +124,25 @@ class Recorded(NamedTuple):
         """Return the moments with the positions of these steps, (steps, chains, dim), of chains that had not stopped then."""
         places = plan.chosen(steps)
         return add_moments(self.moments, positions[places], self._count(steps, places, stopped)) if places else self.moments
+
+    def _with_heat(
+        self, plan: Plan, trace: Trace, steps: range, stopped: Mapping[int, Stop], *, is_exact: bool
+    ) -> dict[str, Tensor]:
+        """Return the sums of the temperature with those of the steps that began after the warm-up.
+
+        Energies are compared within a block only: the one before is gone.
+        """
+        places = plan.sampled(steps)
+        if not places:
+            return self.heat
+        is_whole = len(places) == places[-1] - places[0] + 1
+        rows = slice(places[0], places[-1] + 1) if is_whole else places  # a slice takes a view
+        positions = torch.cat([trace.before.position[None], trace.positions[: len(steps) - 1]])[rows]
+        energies, gradients = trace.energies[rows], trace.gradients[rows]
+        residuals = energy_residuals(positions, energies, gradients)[[after - before == 1 for before, after in pairwise(places)]]
+        weights = epoch_weights([steps[place] for place in places], plan.batch_size, plan.num_data or 1)
+        good = torch.tensor([index not in stopped for index in range(len(self.state.position))], device=positions.device)
+        return add_heat(self.heat, positions, gradients, weights, residuals if is_exact else residuals[:0], good)
 
     def _count(self, steps: range, places: list[int], stopped: Mapping[int, Stop]) -> Tensor:
         """Say which positions count, (places, chains): those before their chain stopped."""

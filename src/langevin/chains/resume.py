@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -17,16 +18,17 @@ from langevin.kernels import Kernel
 from langevin.store import Checkpoint, DiskStore, Samples, make_samples
 from langevin.store.fingerprint import check_fingerprints
 from langevin.targets import Target
+from langevin.tuning import sampler_at
 
 __all__ = ["resume"]
 
 
 def resume(
     path: str | Path,
-    kernel: Kernel,
-    target: Target,
+    kernel: Kernel | Target,
+    target: Target | None = None,
     *,
-    data: Sequence[Tensor] | Tensor | None = None,
+    data: Any = None,
     keep: Callable[[Tensor], Tensor] | None = None,
     progress: Progress = None,
 ) -> Samples:
@@ -36,7 +38,7 @@ def resume(
 
     Args:
         path: the folder given to ``sample(out=...)``.
-        kernel: the sampler of the run.
+        kernel: the sampler of the run; left out where the run found its own, ``resume(path, target, ...)``.
         target: its target.
         data: its data.
         keep: its `keep`, where that was a function.
@@ -48,27 +50,31 @@ def resume(
     path = check_path("resume", "path", path, "the folder given to sample(out=...)")
     if keep is not None and not callable(keep):
         raise needs("resume", "keep", "the function of the run, or None", keep, TypeError)
-    columns = check_parts("resume", kernel, target, data, progress)
+    sampler: Any = None if target is None else kernel
+    columns = check_parts("resume", sampler_at(1.0) if sampler is None else sampler, target or kernel, data, progress)
+    aim: Any = target or kernel
     with DiskStore.open(path, write=True) as store:
         checkpoint, manifest = store.load(), store.manifest
         if (keep is not None) != (manifest["keep"] == "function"):
             raise needs("resume", "keep", f"what the run had, {manifest['keep']!r}", keep)
+        if (sampler is None) != (manifest["recipe"] is not None):
+            condition = "a sampler before the target" if sampler is None else "the target alone: this run found its sampler"
+            raise needs("resume", "kernel", condition, kernel, TypeError)
         position = checkpoint.tensors["position"]
-        plan = Plan.of(manifest, kernel, keep, position)
+        plan = Plan.of(manifest, sampler, keep, checkpoint.tensors)
         with Interrupts() as interrupts:
             try:
                 interrupts.open()
-                gradient_fn = plan.gradient(target, columns, position)
+                gradient_fn = plan.gradient(aim, columns, position)
                 check_fingerprints(path, manifest["fingerprints"], plan.kernel, gradient_fn, columns, position, keep)
                 _check_counts(store, checkpoint, plan)
                 interrupts.close()
                 interrupts.check()
             except KeyboardInterrupt:
                 arrays = store.read(checkpoint.kept)
-                samples = make_samples(arrays, checkpoint, plan.chains, manifest["description"], plan.what)
+                samples = make_samples(arrays, checkpoint, plan.chains, manifest["description"], plan.what, manifest["temperature"])
                 return interrupted_in_setup(samples, "resume")
-            samples = drive(plan, gradient_fn, store, checkpoint, interrupts, progress)
-            return samples.with_target(target, columns or None)
+            return drive(plan, gradient_fn, store, checkpoint, interrupts, progress, aim, columns)
 
 
 def _check_counts(store: DiskStore, checkpoint: Checkpoint, plan: Plan) -> None:

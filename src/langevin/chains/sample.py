@@ -1,32 +1,49 @@
-"""`sample`: runs a kernel on a target, many chains at once."""
+"""`sample`: draws from a target, many chains at once; with a sampler, or without any settings."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, overload
 
 from torch import Tensor
 
-from langevin.chains.arguments import check_arguments, check_evaluation, check_parts
-from langevin.chains.drive import drive, interrupted_in_setup
-from langevin.chains.interrupts import Interrupts
+from langevin.chains.given import run_given
 from langevin.chains.meter import Progress
-from langevin.chains.plan import Keep, Plan
-from langevin.chains.recorder import Recorded
-from langevin.engines import compile_pays
-from langevin.gradients import GradientFn
+from langevin.chains.plan import Keep
+from langevin.chains.tune import ScaleSetting
+from langevin.chains.without import run_without
+from langevin.checks import needs
 from langevin.kernels import Kernel
-from langevin.schedules import AUTO
-from langevin.store import DiskStore, MemoryStore, Samples, Store, make_samples
-from langevin.store.fingerprint import fingerprints
-from langevin.store.folder import check_new
+from langevin.store import Samples
 from langevin.targets import Target
-from langevin.tuning import find_step_size
 
 __all__ = ["sample"]
 
+_UNSET: Any = object()  # what was not given; None means something
 
+
+@overload
+def sample(
+    target: Target,
+    /,
+    *,
+    data: Any = None,
+    chains: int = 8,
+    num_draws: int = 1000,
+    init: Tensor | Mapping[str, Any] | str | None = None,
+    scale: ScaleSetting = "auto",
+    batch_size: int | None = None,
+    seed: int = 0,
+    first_chain: int = 0,
+    keep: Keep = "positions",
+    out: str | Path | None = None,
+    compile: bool | str = "auto",
+    progress: Progress = None,
+) -> Samples: ...
+
+
+@overload
 def sample(
     kernel: Kernel,
     target: Target,
@@ -35,7 +52,31 @@ def sample(
     num_steps: int,
     warmup: int = 0,
     thin: int = 1,
-    data: Sequence[Tensor] | Tensor | None = None,
+    data: Any = None,
+    scale: ScaleSetting = None,
+    batch_size: int | None = None,
+    seed: int = 0,
+    first_chain: int = 0,
+    control_variate: Tensor | None = None,
+    keep: Keep = "positions",
+    out: str | Path | None = None,
+    compile: bool | str = "auto",
+    progress: Progress = None,
+) -> Samples: ...
+
+
+def sample(
+    kernel: Kernel | Target,
+    target: Target | None = None,
+    init: Any = None,
+    *,
+    data: Any = None,
+    chains: Any = _UNSET,
+    num_draws: Any = _UNSET,
+    num_steps: Any = _UNSET,
+    warmup: Any = _UNSET,
+    thin: Any = _UNSET,
+    scale: Any = _UNSET,
     batch_size: int | None = None,
     seed: int = 0,
     first_chain: int = 0,
@@ -45,20 +86,32 @@ def sample(
     compile: bool | str = "auto",
     progress: Progress = None,
 ) -> Samples:
-    """Run chains of `kernel` on `target`.
+    """Draw from `target`: ``sample(target, data=...)`` finds everything, ``sample(kernel, target, init, ...)`` runs a sampler.
 
-    Every random number is a function of (seed, chain, step): the same call gives the same bits, and chains run apart
-    (with `first_chain`) give what they give together. Compiled steps differ from eager ones in rounding.
+    Without a sampler, chains go downhill from starts drawn at random, and learn scale, step size and the other settings of the
+    invariant MSGLD in about 1,000 gradients each, which are printed, and kept in the samples' description
+    (`langevin.tuning.warmup`). With one, nothing is found but what it leaves open. Every random number is a function of (seed,
+    chain, step): the same call gives the same bits, and chains run apart (with `first_chain`) give what they give together, but for
+    what they learn together. Compiled steps differ from eager ones in rounding.
+
+    What speaks against the draws is said in a `langevin.TrustWarning` at the end; `samples.trust` has each check with its number.
 
     Args:
         kernel: a sampler such as ``langevin.sgld(step_size=0.01)``. With ``step_size="auto"`` a short warm-up finds a step whose
-            law is off by at most 5 percent of the posterior variance, and prints why (`langevin.tuning.find_step_size`).
-        target: an energy of `langevin.targets`.
-        init: starting positions, (chains, dim), or (dim,) for one chain.
+            law is off by at most 5 percent of the posterior variance, prints why, and the run starts where it ended.
+        target: an energy of `langevin.targets`, a `langevin.Posterior` or a `langevin.Model`.
+        init: starting positions, (chains, dim), or (dim,) for one chain. Without a sampler: None finds modes from random starts,
+            and chains whose mode is far higher than the best one go there; "spread" leaves each at the mode that it found, as given
+            positions do; a `Model` also takes values by name.
+        data: the data set's columns, for targets that need one.
+        chains: how many, without a sampler; 8 by default, or as many as `init` has rows.
+        num_draws: of each chain, without a sampler; 1000 by default. Where an effective draw takes many steps, some are left out.
         num_steps: steps in all, warm-up included.
         warmup: first steps whose draws are thrown away.
         thin: keep every `thin`-th position after the warm-up.
-        data: the data set's columns, for targets that need one.
+        scale: the metric G of the sampler: a covariance (dim, dim), variances (dim,), or one that is learnt from all data before
+            the run and then stands still: "dense", "diagonal", "low_rank", or "auto", which is dense up to 500 dimensions, low rank
+            plus diagonal above. None for none: the default where a sampler is given.
         batch_size: rows per step and chain; None takes all data each time.
         seed: an int in [0, 2**64).
         first_chain: number of the first chain.
@@ -79,7 +132,8 @@ def sample(
     Returns:
         Samples, whose `draws` have axes (chain, draw, dim). A chain stops where its position, energy or gradient is not finite, or
         where the target raises: it keeps its draws up to there and says when and why in `status`; the others go on. Ctrl-C returns
-        what was drawn so far, after the step that is being taken; a second one does not wait for that.
+        what was drawn so far, after the step that is being taken; a second one does not wait for that. What speaks against
+        trusting the draws is said in one `langevin.TrustWarning`; `samples.trust` has every check with its number.
 
     Example:
         >>> import torch
@@ -87,50 +141,29 @@ def sample(
         >>> target = lv.targets.gaussian([[1.0, 0.9], [0.9, 1.0]])
         >>> lv.sample(lv.sgld(step_size=0.05), target, torch.zeros(4, 2), num_steps=300, warmup=100).draws.shape
         torch.Size([4, 200, 2])
+        >>> samples = lv.sample(target, compile=False)  # doctest: +ELLIPSIS
+        msgld, invariant: 8 chains found their places with ...
+        >>> samples.draws.shape
+        torch.Size([8, 1000, 2])
     """
-    columns = check_parts("sample", kernel, target, data, progress)
-    position = check_arguments(
-        kernel, init, num_steps, warmup, thin, columns, batch_size, seed, first_chain, control_variate, keep, compile
-    )
-    if out is not None:
-        check_new(out)
-    chains = range(first_chain, first_chain + len(position))
-    kernel = kernel.for_run(warmup, position)
-    plan = Plan(kernel, num_steps, warmup, thin, seed, chains, keep, batch_size, control_variate)
-    shape, is_closed = plan.event_shape(position), target.has_closed_form
-    compiled = compile_pays(num_steps, position, columns, batch_size, is_closed) if compile == "auto" else bool(compile)
-    checkpoint = Recorded.new(plan, position).checkpoint(compiled, 0.0)
-    store: Store
-    with Interrupts() as interrupts:
-        try:
-            interrupts.open()
-            check_evaluation(
-                target, dataclasses.replace(plan, mode=None).gradient(target, columns, position), position, columns, chains
-            )
-            gradient_fn = plan.gradient(target, columns, position)
-            plan = _tuned(plan, target, gradient_fn, position, columns)
-            interrupts.close()
-            interrupts.check()
-            if out is None:
-                store = MemoryStore(shape, len(position), plan.num_draws, position, plan.step_size_shape)
-            else:
-                identity = fingerprints(plan.kernel, gradient_fn, position, columns, keep if callable(keep) else None)
-                manifest = {**plan.manifest(position, compile), "fingerprints": identity}
-                store = DiskStore.create(out, manifest, shape, checkpoint, plan.step_size_shape)
-        except KeyboardInterrupt:
-            nothing = MemoryStore(shape, len(position), 0, position).read(0)
-            return interrupted_in_setup(make_samples(nothing, checkpoint, chains, plan.description, plan.what), "sample")
-        with store:
-            samples = drive(plan, gradient_fn, store, checkpoint, interrupts, progress)
-            return samples.with_target(target, columns or None)
+    asked = {"chains": chains, "num_draws": num_draws}
+    steps = {"num_steps": num_steps, "warmup": warmup, "thin": thin}
+    common = {
+        "data": data, "scale": scale, "batch_size": batch_size, "seed": seed, "first_chain": first_chain, "keep": keep, "out": out,
+        "compile": compile, "progress": progress,
+    }  # fmt: skip
+    if not isinstance(kernel, Target):
+        _refuse("no sampler before the target: one that is given takes num_steps", asked)
+        settings = {**steps, **common, "control_variate": control_variate}
+        return run_given(kernel, target, init, **{name: value for name, value in settings.items() if value is not _UNSET})
+    alone = {"target": target, **steps, "control_variate": control_variate}
+    _refuse("a sampler before the target: without one they are found", alone)
+    settings = {**asked, **common, "init": init}
+    return run_without(kernel, **{name: value for name, value in settings.items() if value is not _UNSET})
 
 
-def _tuned(plan: Plan, target: Target, gradient_fn: GradientFn, position: Tensor, columns: Sequence[Tensor]) -> Plan:
-    """Find the step size of a kernel that leaves it open, and print why."""
-    if plan.kernel.step_size != AUTO:
-        return plan
-    # The noise of minibatches cancels over an epoch; that of an artificial gradient noise does not.
-    epoch = None if plan.batch_size is None or target.gradient_noise else len(columns[0]) / plan.batch_size
-    found = find_step_size(plan.kernel, gradient_fn, position, chains=plan.chains, seed=plan.seed, steps_per_epoch=epoch)
-    print(found.text)
-    return dataclasses.replace(plan, kernel=plan.kernel.with_step_size(found.step_size), found=found.text)
+def _refuse(condition: str, given: dict[str, Any]) -> None:
+    """Fail when something was given that does not go with the first argument."""
+    for name, value in given.items():
+        if value is not _UNSET and value is not None:
+            raise needs("sample", name, condition, value, TypeError)

@@ -4,13 +4,14 @@ Draws have axes (chain, draw, dim); give `samples.draws`, or `samples.healthy` w
 They cannot see the bias of a sampler without an accept step: a chain may mix well and sample another law. Three other
 measures can: the kernel Stein discrepancy, the effective temperature, and the distance to a reference.
 
-    do the chains agree?     ess, rhat, mcse, autocorrelation, warnings_in_words
+    can it be trusted?       samples.trust, which `sample` computes by itself and warns of
+    do the chains agree?     ess, rhat, mcse, autocorrelation
     is it the target's law?  ksd, effective_temperature (they need its gradient)
     how far is it off?       moment_errors, sliced_wasserstein, mode_shares, grid_total_variation (they need the answer)
     what does it look like?  trace, running_mean, autocorrelation_plot, pair
 """
 
-from langevin.diagnostics.convergence import autocorrelation, ess, mcse, rhat, warnings_in_words
+from langevin.diagnostics.convergence import autocorrelation, ess, mcse, rhat
 from langevin.diagnostics.plots import autocorrelation_plot, pair, running_mean, trace
 from langevin.diagnostics.reference import MomentErrors, grid_total_variation, mode_shares, moment_errors, sliced_wasserstein
 from langevin.diagnostics.stein import kernel_stein_discrepancy, ksd
@@ -41,5 +42,4 @@ __all__ = [
     "running_mean",
     "sliced_wasserstein",
     "trace",
-    "warnings_in_words",
 ]

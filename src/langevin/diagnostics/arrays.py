@@ -19,10 +19,8 @@ __all__ = [
     "check_draws",
     "check_samples",
     "evaluate_fully",
-    "evenly_spaced",
     "gradients_at",
     "healthy_positions",
-    "is_samples",
 ]
 
 NUMBERS_AT_ONCE = 2**22  # positions times data rows in one evaluation of a target: 32 MB per float64 intermediate
@@ -44,16 +42,10 @@ def _check_finite(who: str, argument: str, draws: Any) -> Tensor:
     return check_finite(who, argument, draws, hint="; `samples.healthy` leaves out chains that stopped")
 
 
-def is_samples(who: str, samples: Any) -> Samples:
-    """Return `samples` when they are the result of `langevin.sample`."""
-    if not isinstance(samples, Samples):
-        raise needs(who, "samples", "the result of langevin.sample(...)", type(samples).__name__, TypeError)
-    return samples
-
-
 def check_samples(who: str, samples: Any) -> Samples:
     """Return `samples` when they are the result of `langevin.sample`, with draws that are vectors."""
-    samples = is_samples(who, samples)
+    if not isinstance(samples, Samples):
+        raise needs(who, "samples", "the result of langevin.sample(...)", type(samples).__name__, TypeError)
     if samples.kept == "moments":
         raise needs(who, "samples", 'draws, sample(keep="positions")', 'keep="moments"')
     if samples.draws.ndim != 3 or samples.draws.shape[2] == 0:
@@ -79,22 +71,10 @@ def healthy_positions(who: str, samples: Any) -> Tensor:
     return draws
 
 
-def evenly_spaced(length: int, num: int) -> Tensor:
-    """Return at most `num` indices from 0 to length - 1, as evenly spaced as can be, both ends among them.
-
-    Example:
-        >>> evenly_spaced(10, 4), evenly_spaced(3, 4)
-        (tensor([0, 3, 6, 9]), tensor([0, 1, 2]))
-    """
-    if num >= length:
-        return torch.arange(length)
-    return torch.linspace(0, length - 1, num, dtype=torch.float64).round().long()
-
-
 def evaluate_fully(who: str, target: Any, positions: Tensor, data: Sequence[Tensor] | Tensor | None) -> Evaluation:
     """Return U and grad U over all data, without artificial noise, at positions (n, dim), some positions at a time."""
     check_target(who, target, data)
-    columns = None if data is None else target.columns(who, data)
+    columns = None if data is None else target.as_columns(who, data)
     gradient_fn = full(target, columns)
     rows = 1 if columns is None else len(columns[0])
     dim = positions.shape[-1]

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from langevin.checks import check_integer, needs
-from langevin.diagnostics.arrays import check_samples, evenly_spaced
+from langevin.diagnostics.arrays import check_samples
 from langevin.store import Samples
+from langevin.trust import evenly_spaced
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from langevin.checks import check_number, check_tensor, needs
-from langevin.diagnostics.arrays import evaluate_fully, evenly_spaced
+from langevin.diagnostics.arrays import evaluate_fully
 from langevin.diagnostics.convergence import autocorrelation
 from langevin.diagnostics.panels import (
     FAINT,
@@ -28,6 +28,7 @@ from langevin.diagnostics.panels import (
 from langevin.store import Samples
 from langevin.targets import Target
 from langevin.targets.base import check_target
+from langevin.trust import evenly_spaced
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

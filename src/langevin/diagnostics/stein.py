@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from langevin.checks import check_integer, check_number, needs
-from langevin.diagnostics.arrays import check_draws, evenly_spaced, gradients_at, healthy_positions
+from langevin.diagnostics.arrays import check_draws, gradients_at, healthy_positions
 from langevin.store import Samples
 from langevin.targets import Target
 from langevin.targets.priors import is_scale
+from langevin.trust import evenly_spaced
 
 __all__ = ["kernel_stein_discrepancy", "ksd"]
 

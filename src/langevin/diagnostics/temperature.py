@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from langevin.checks import check_integer, check_number, check_tensor, needs
-from langevin.diagnostics.arrays import check_draws, evenly_spaced, gradients_at, healthy_positions
+from langevin.diagnostics.arrays import check_draws, gradients_at, healthy_positions
 from langevin.diagnostics.convergence import standard_error
 from langevin.kernels import Kernel
 from langevin.store import Samples
 from langevin.targets import Target
+from langevin.trust import evenly_spaced
 
 __all__ = ["Temperature", "configurational_temperature", "effective_temperature", "kinetic_temperature"]
 

@@ -40,7 +40,7 @@ class Trace:
 
     positions: Tensor  # (steps, chains, dim), after each step
     energies: Tensor  # (steps, chains), before it
-    gradient_norms: Tensor  # (steps, chains), before it
+    gradients: Tensor  # (steps, chains, dim), before it
 
     def __init__(self, state: KernelState) -> None:
         """Nothing has happened."""

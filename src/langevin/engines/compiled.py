@@ -60,8 +60,7 @@ def compiled_block(key: Hashable) -> Scan:
             noise, inputs, drawn = now[0], StepInputs(*now[1 : 1 + fields]), tuple(now[1 + fields :])
             energy, gradient = evaluate(position, drawn)
             moved, memory_after = update(position, Evaluation(energy, gradient), noise, tuple(memory), inputs)
-            norm = (gradient * gradient).sum(-1).sqrt()
-            return [moved, *memory_after], [moved.clone(), energy, norm]
+            return [moved, *memory_after], [moved.clone(), energy, gradient.clone()]  # a gradient may be the position itself
 
         return scan(body, carry, scanned)
 
@@ -83,7 +82,7 @@ def run_compiled(kernel: Kernel, gradient_fn: GradientFn, block: Block, length: 
     with torch.no_grad(), threads_for(state.position, _MANY_THREADS_FROM), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the compiler's own, about parts of torch
         carry, traced = function(update, evaluate, carry, scanned)
-    trace.positions, trace.energies, trace.gradient_norms = (tensor[:count] for tensor in traced)
+    trace.positions, trace.energies, trace.gradients = (tensor[:count] for tensor in traced)
     if count < length:  # the carry went on over the padding; nothing follows this block
         carry = [traced[0][count - 1], *carry[1:]]
     trace.state = KernelState(carry[0], tuple(carry[1:]), block.steps.stop)

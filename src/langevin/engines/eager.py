@@ -44,8 +44,8 @@ def run_eagerly(
     Where a step raises, the chains that raise in it by themselves are noted in `trace.failed`, and the others take it without them.
     """
     state, length, group = trace.state, len(block.steps), kernel.group_size
-    trace.positions = state.position.new_empty((length, *state.position.shape))
-    trace.energies, trace.gradient_norms = (state.position.new_empty((length, len(state.position))) for _ in range(2))
+    trace.positions, trace.gradients = (state.position.new_empty((length, *state.position.shape)) for _ in range(2))
+    trace.energies = state.position.new_empty((length, len(state.position)))
 
     def at(index: int, rows: Tensor | None = None) -> tuple[KernelState, Evaluation]:
         """Take a step of the block; with `rows`, with those chains in the places of all."""
@@ -75,8 +75,7 @@ def run_eagerly(
             if not alive:
                 return
         state = moved
-        trace.positions[index], trace.energies[index] = state.position, evaluation.energy
-        trace.gradient_norms[index] = torch.linalg.vector_norm(evaluation.gradient, dim=-1)
+        trace.positions[index], trace.energies[index], trace.gradients[index] = state.position, *evaluation
         trace.state = state
         check()
 

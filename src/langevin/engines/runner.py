@@ -15,7 +15,7 @@ from langevin.engines.blocks import Block, Trace, block_length, draw_block, feed
 from langevin.engines.compiled import run_compiled, threads_for
 from langevin.engines.eager import first_line, run_eagerly
 from langevin.gradients import GradientFn
-from langevin.kernels import Kernel
+from langevin.kernels import Kernel, KernelState
 
 __all__ = ["Runner", "run_blocks"]
 
@@ -59,24 +59,26 @@ class Runner:
 
 
 def run_blocks(
-    kernel: Kernel, gradient_fn: GradientFn, position: Tensor, *, seed: int, chains: Sequence[int], num_steps: int
+    kernel: Kernel, gradient_fn: GradientFn, start: Tensor | KernelState, *, seed: int, chains: Sequence[int], num_steps: int
 ) -> Iterator[Trace]:
     """Take steps eagerly and yield what each block leaves behind, for searches and studies that look at every position.
 
     Args:
         kernel: the sampler.
         gradient_fn: the gradient.
-        position: where the chains start, (chains, dim).
+        start: where the chains start, (chains, dim); or a state of theirs, whose memory and steps are gone on with.
         seed: of the noise.
         chains: number of each chain; those of the same number share their noise.
-        num_steps: steps in all.
+        num_steps: steps to take.
 
     Raises:
         RuntimeError: a step raised. A chain that goes non-finite goes on: it disturbs no other.
     """
-    state, length, runner = kernel.init(position), block_length(position), Runner(kernel, gradient_fn, compiled=False)
-    while state.step < num_steps:
-        steps, trace = range(state.step, min(num_steps, state.step + length)), Trace(state)
+    state = start if isinstance(start, KernelState) else kernel.init(start)
+    position, last = state.position, state.step + num_steps
+    length, runner = block_length(position), Runner(kernel, gradient_fn, compiled=False)
+    while state.step < last:
+        steps, trace = range(state.step, min(last, state.step + length)), Trace(state)
         with torch.no_grad(), threads_for(position, _MANY_THREADS_FROM):
             runner.run(draw_block(kernel, gradient_fn, position, seed, chains, steps), length, trace, range(len(position)))
         if trace.failed:

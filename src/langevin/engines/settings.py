@@ -92,7 +92,7 @@ class SideBySide(Kernel):
         return self.kernels[0].start(position)
 
     @override
-    def with_step_size(self, step_size: float) -> Self:
+    def with_step_size(self, step_size: float | Schedule) -> Self:
         kernels = tuple(kernel.with_step_size(step_size) for kernel in self.kernels)
         return dataclasses.replace(self, step_size=kernels[0].step_size, kernels=kernels)
 
@@ -107,6 +107,12 @@ class SideBySide(Kernel):
     @override
     def noise_scale(self, inputs: StepInputs) -> Number:
         return self._twin.noise_scale(inputs)
+
+    @property
+    @override
+    def target_temperature(self) -> float | None:
+        found = {kernel.temperature for kernel in self.kernels}
+        return found.pop() if len(found) == 1 else None
 
     @property
     @override

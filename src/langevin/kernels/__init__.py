@@ -5,5 +5,6 @@ from langevin.kernels.complete import CompleteRecipe
 from langevin.kernels.hamiltonian import Hamiltonian
 from langevin.kernels.invariant import Invariant
 from langevin.kernels.langevin import Langevin
+from langevin.kernels.scaled import Scaled
 
-__all__ = ["CompleteRecipe", "Hamiltonian", "Invariant", "Kernel", "KernelState", "Langevin", "StepInputs"]
+__all__ = ["CompleteRecipe", "Hamiltonian", "Invariant", "Kernel", "KernelState", "Langevin", "Scaled", "StepInputs"]

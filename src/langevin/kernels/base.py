@@ -82,6 +82,16 @@ class Kernel(ABC):
         return False
 
     @property
+    def sees_position(self) -> bool:
+        """Whether `update` looks at the position itself; if not, it only adds to it, and the sampler can run in any scale."""
+        return False
+
+    @property
+    def constants(self) -> dict[str, Tensor]:
+        """Tensors among the settings that were learnt before a run: a run's folder keeps them."""
+        return {}
+
+    @property
     def group_size(self) -> int:
         """How many consecutive chains meet in `update`: they run, and stop, together. 1 for chains that do not see each other."""
         return 1
@@ -158,7 +168,7 @@ class Kernel(ABC):
         """Return the kernel for a run from `position`, whose `warmup` first steps are thrown away; one that learns needs them."""
         return self
 
-    def with_step_size(self, step_size: float) -> Self:
+    def with_step_size(self, step_size: float | Schedule) -> Self:
         """Return the same sampler with another step size."""
         return dataclasses.replace(self, step_size=as_schedule(self.name, "step_size", step_size))
 
@@ -169,6 +179,11 @@ class Kernel(ABC):
     def noise_scale(self, inputs: StepInputs) -> Number:
         """Return the standard deviation that the noise gives one element in one step, where the metric is one."""
         return (2 * inputs.step_size * inputs.temperature) ** 0.5
+
+    @property
+    def target_temperature(self) -> float | None:
+        """Temperature τ of the law that is asked for, ``exp(-U / τ)``; None where chains have different ones."""
+        return self.temperature
 
     @property
     def effective_temperature(self) -> float | None:

@@ -41,6 +41,7 @@ class CompleteRecipe(Kernel):
     """
 
     is_elementwise: ClassVar[bool] = False
+    sees_position: ClassVar[bool] = True
 
     diffusion: Callable[[Tensor], Tensor] | None = None
     curl: Callable[[Tensor], Tensor] | None = None

@@ -51,6 +51,11 @@ class Langevin(Kernel):
     def is_elementwise(self) -> bool:
         return self.drift.is_elementwise and self.preconditioner.is_elementwise
 
+    @property
+    @override
+    def sees_position(self) -> bool:
+        return self.preconditioner.sees_position
+
     @override
     def inputs(self, step: int, *, seen: int | None = None, step_size: float | None = None) -> StepInputs:
         return super().inputs(step, seen=seen, step_size=step_size)._replace(annealing=self._value("annealing", step))

@@ -15,8 +15,10 @@ import torch
 from torch import Tensor
 
 from langevin.moments import no_moments
+from langevin.scales import scale_shapes
 from langevin.store.journal import write_atomic
 from langevin.store.layout import ARRAYS, Layout, read_file
+from langevin.trust import no_heat
 
 __all__ = ["STATE", "Checkpoint", "Stop", "read_checkpoint", "read_state", "write_checkpoint", "write_state"]
 
@@ -36,7 +38,7 @@ class Stop(NamedTuple):
 class Checkpoint:
     """How far a run has come: everything that its next step depends on."""
 
-    tensors: dict[str, Tensor]  # position, memory, moments
+    tensors: dict[str, Tensor]  # position, memory, moments, heat
     step: int = 0
     kept: int = 0  # draws written
     judged: int = 0  # steps whose positions are known to be good or bad; that of the last step may not be
@@ -89,9 +91,17 @@ def _checkpoint(tensors: dict[str, Tensor], words: dict[str, Any], manifest: dic
     chunks = -(-min(checkpoint.kept, manifest["num_draws"]) // manifest["chunk"])
     dtype = getattr(torch, Layout.of(manifest).arrays["draws"].dtype)
     expected = {"position": ((chains, dim), dtype), "digests": ((len(ARRAYS), chunks, 32), torch.uint8)}
+    like = torch.empty(chains, dim, device="meta")
+    empty = no_heat(like)
     if manifest["keep"] == "moments":
-        empty = no_moments(torch.empty(chains, dim, device="meta"))
-        expected |= {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in empty.items()}
+        empty |= no_moments(like)
+    expected |= {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in empty.items()}
+    if manifest["scale"] is not None:
+        parts = scale_tensors(tensors)
+        shapes = scale_shapes(manifest["scale"], parts, dim)
+        check(f"{len(shapes)} tensors of the scale", len(parts) == len(shapes), len(parts))
+        expected |= {f"scale_{index}": (shape, dtype) for index, shape in enumerate(shapes)}
+        check("a finite scale", all(bool(part.isfinite().all()) for part in parts), "another")
     memories = sorted(tensors.keys() - expected.keys())
     check("memories from 0 on", memories == sorted(f"memory_{k}" for k in range(len(memories))), memories)
     for name in memories:  # what follows the chains is the kernel's
@@ -103,6 +113,11 @@ def _checkpoint(tensors: dict[str, Tensor], words: dict[str, Any], manifest: dic
     alive = [index for index in range(chains) if index not in stopped]
     check("finite positions", bool(tensors["position"][alive].isfinite().all()), "others")
     return checkpoint
+
+
+def scale_tensors(tensors: Mapping[str, Tensor]) -> list[Tensor]:
+    """Return the tensors of a learnt scale, in their order."""
+    return [tensors[f"scale_{index}"] for index in range(sum(name.startswith("scale_") for name in tensors))]
 
 
 def write_state(folder: Path, tensors: dict[str, Tensor], words: dict[str, Any]) -> None:

@@ -39,7 +39,7 @@ def _words(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(map(_words, value))})"
     if isinstance(value, Tensor):  # its repr has four digits
-        return repr(value.tolist())
+        return repr(value.tolist()) if value.numel() <= _KEPT else _digest((value,))
     return "function" if callable(value) else repr(value)
 
 

@@ -102,12 +102,17 @@ class Layout:
             raise ValueError(f"{file} is damaged, chunk {index} of {name}: these are not the draws that were written")
         return values
 
-    def read(self, folder: Path, kept: int, digests: Mapping[str, Sequence[bytes]], name: str) -> Tensor:
-        """Read the first `kept` draws of an array, whose chunks have these digests."""
-        whole = self.arrays[name].new(kept)
+    def read(
+        self, folder: Path, kept: int, digests: Mapping[str, Sequence[bytes]], name: str, every: int = 1, pick: Tensor | None = None
+    ) -> Tensor:
+        """Read the first `kept` draws of an array, whose chunks have these digests: of every so many draws one, elements `pick`."""
+        dtype, tail = self.arrays[name]
+        whole = ArraySpec(dtype, tail if pick is None else (tail[0], len(pick))).new(-(-kept // every))
+        done = 0
         for index, digest in enumerate(digests[name]):
-            values = self.read_chunk(folder, name, index, kept, digest)
-            whole[index * self.length :][: len(values)] = values
+            values = self.read_chunk(folder, name, index, kept, digest)[-(index * self.length) % every :: every]
+            whole[done : done + len(values)] = values if pick is None else values.reshape(len(values), tail[0], -1)[..., pick]
+            done += len(values)
         return whole
 
 

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from langevin.scales import KINDS
 from langevin.store.journal import write_atomic
 from langevin.store.layout import ARRAYS, Layout, array_specs, read_file
 
 __all__ = ["DTYPES", "VERSION", "check_manifest", "read_manifest", "write_manifest"]
 
-VERSION = 3
+VERSION = 4
 DTYPES = ("float16", "float32", "float64")
 
 
@@ -24,17 +25,24 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)
 
 
+def _are_numbers(value: Any, count: int) -> bool:
+    return isinstance(value, list) and len(value) == count and all(map(_is_number, value))
+
+
 # What a manifest holds; what else is in it is kept as it is.
 _FIELDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(("num_steps", "thin", "num_chains", "dim", "chunk"), ("an int >= 1", lambda v: _is_int(v, 1))),
     **dict.fromkeys(("warmup", "first_chain", "num_draws"), ("an int >= 0", lambda v: _is_int(v, 0))),
     "seed": ("an int in [0, 2**64)", lambda v: _is_int(v, 0, 2**64)),
-    "batch_size": ("None or an int >= 1", lambda v: v is None or _is_int(v, 1)),
+    **dict.fromkeys(("batch_size", "num_data"), ("None or an int >= 1", lambda v: v is None or _is_int(v, 1))),
+    "temperature": ("None or a number >= 0", lambda v: v is None or (_is_number(v) and v >= 0)),
     "keep": ('"positions", "moments" or "function"', lambda v: v in ("positions", "moments", "function")),
     "compile": ('True, False or "auto"', lambda v: v in (True, False, "auto")),
     "description": ("a text", lambda v: isinstance(v, str)),
     "found": ("a text", lambda v: isinstance(v, str)),
     "tuned": ("None or a number > 0", lambda v: v is None or (_is_number(v) and v > 0)),
+    "scale": (f"None or one of {', '.join(KINDS)}", lambda v: v is None or (isinstance(v, str) and v in KINDS)),
+    "recipe": ("None or two numbers > 0", lambda v: v is None or (_are_numbers(v, 2) and min(v) > 0)),
     "control_variate": ("None or finite numbers", lambda v: v is None or (isinstance(v, list) and all(map(_is_number, v)))),
     **dict.fromkeys(("fingerprints", "arrays"), ("an object", lambda v: isinstance(v, dict))),
 }

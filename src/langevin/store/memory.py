@@ -1,5 +1,6 @@
 """What the driver of chains asks of a store, what it reads from one, and the plainest store: draws in memory."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,7 +24,7 @@ class Arrays(Mapping[str, Tensor]):
     Stores have the draw first and know no chain; here, and nowhere else, the axes are swapped.
     """
 
-    stored: Callable[[str], Tensor] = field(repr=False)  # an array as it is stored, (draw, ...)
+    stored: Callable[..., Tensor] = field(repr=False)  # an array as it is stored, (draw, ...); (name, every, pick) gives a part
     specs: Mapping[str, ArraySpec]
     path: Path | None = None  # None for draws in memory
     counts: Mapping[int, int] = field(default_factory=dict)  # draws that count of chains that stopped, by index: NaN after them
@@ -35,6 +36,14 @@ class Arrays(Mapping[str, Tensor]):
         for index, count in self.counts.items():
             array[index, count:] = torch.nan  # in place: it was read for this call, or is the store's, where nobody else looks
         return array
+
+    def some(self, name: str, every: int, pick: Tensor | None = None) -> Tensor:
+        """Return `every` so many-th draw of an array, and the elements `pick` of it, (chain, draw, element): little memory.
+
+        The draws of chains that stopped are whatever they are.
+        """
+        array = self.stored(name, every, pick)
+        return array.transpose(0, 1) if self.specs[name].tail else array
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.specs)
@@ -97,5 +106,6 @@ class MemoryStore(Store):
     def read(self, kept: int) -> Arrays:
         return Arrays(partial(self._first, kept), self._specs)
 
-    def _first(self, kept: int, name: str) -> Tensor:
-        return self._arrays[name][:kept]
+    def _first(self, kept: int, name: str, every: int = 1, pick: Tensor | None = None) -> Tensor:
+        array = self._arrays[name][:kept:every]
+        return array if pick is None else array.reshape(*array.shape[:2], math.prod(array.shape[2:]))[..., pick.to(array.device)]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from langevin.checks import check_path, needs
@@ -20,6 +23,7 @@ from langevin.store.memory import Arrays
 from langevin.store.zarr import DiskStore
 from langevin.targets import Target
 from langevin.targets.base import check_dim, check_target
+from langevin.trust import MAX_ELEMENTS, Evidence, Trust, evenly_spaced, judge, read_heat
 
 if TYPE_CHECKING:
     import arviz
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["ChainStatus", "Samples", "import_arviz", "load_samples", "make_samples"]
 
 _SHOWN = 3  # stopped chains that the text of samples names
+_MAX_NUMBERS, _FEW_DRAWS = 2**19, 500  # what `trust` looks at: numbers in all, and draws of a chain before elements are left out
 
 
 class ChainStatus(NamedTuple):
@@ -64,6 +69,9 @@ class Samples:
         kept: what `draws` are: "positions", "function" (what `keep` made of them) or "moments" (there are none).
         event_shape: the shape of a draw of one chain.
         path: the folder of a run on disk.
+        dim: elements of theta.
+        temperature: that of the target, ``exp(-U / temperature)``; 0 for an optimizer, None where chains differ.
+        heat: sums over the steps, from which the temperature of the draws is measured (`langevin.trust.heat`).
         target: of which the draws are; it knows names. Pickles hold numbers only, as folders do: see `with_target`.
         data: the columns of the target.
     """
@@ -77,6 +85,9 @@ class Samples:
     kept: str = "positions"
     event_shape: tuple[int, ...] = ()
     path: Path | None = None
+    dim: int = 0
+    temperature: float | None = None
+    heat: Mapping[str, Tensor] = field(default_factory=dict)
     target: Target | None = None
     data: tuple[Tensor, ...] = ()
 
@@ -126,6 +137,59 @@ class Samples:
         """The draws of the chains that ran to their end, (healthy chains, draw, dim)."""
         return self.draws[self._good]
 
+    @cached_property
+    def trust(self) -> Trust:
+        """Every check of the run with its number: chains, R-hat, ESS, temperature, energy, cycles; `trust.warnings` in words.
+
+        At most 200 elements are looked at, evenly spaced, and of many draws some: it takes milliseconds.
+
+        Example:
+            >>> import langevin as lv
+            >>> import torch
+            >>> target = lv.targets.gaussian([[1.0]])
+            >>> samples = lv.sample(lv.sgld(1.9), target, torch.zeros(4, 1), num_steps=4000, compile=False)
+            >>> print(samples.trust.warnings[0].split(",")[0].split("±")[0])
+            too hot: the draws have temperature 20
+        """
+        good, size, num_draws = self._good, math.prod(self.event_shape), max(status.draws for status in self.status)
+        share = _MAX_NUMBERS // max(1, len(good))
+        elements = evenly_spaced(size, min(MAX_ELEMENTS, max(1, share // _FEW_DRAWS)))
+        every = max(1, num_draws * len(elements) // share)
+        nothing = torch.empty(len(good), num_draws, 0)
+        draws = nothing if self.kept == "moments" or size == 0 else self._some("draws", every, elements)[good]
+        step_size = self._some("step_size", every)
+        return judge(
+            Evidence(
+                chains=len(self.status),
+                stopped=[str(status) for status in self.status if not status.is_healthy],
+                kept=self.kept,
+                num_draws=draws.shape[1] if every == 1 else num_draws,
+                size=size,
+                draws=draws,
+                elements=elements,
+                energy=self._some("energy", every)[good],
+                step_size=step_size if step_size.ndim == 1 else step_size[good],
+                numbers=[self.status[index].chain for index in good],
+                dim=self.dim,
+                heat=read_heat(self.heat, good, self.dim),
+                temperature=self.temperature,
+                name_of=self._name_of,
+            )
+        )
+
+    def _name_of(self, index: int) -> str:
+        """Return what an element of a draw is called."""
+        return f"element {index}" if self.space is None else self.space.elements[index]
+
+    def _some(self, name: str, every: int, pick: Tensor | None = None) -> Tensor:
+        """Return a part of an array, as `Arrays.some` does, on the CPU; arrays may have been put there by hand."""
+        if isinstance(self.arrays, Arrays):
+            return self.arrays.some(name, every, pick).cpu()
+        array = self.arrays[name][::every] if self.arrays[name].ndim == 1 else self.arrays[name][:, ::every]
+        return (
+            array if pick is None else array.reshape(*array.shape[:2], math.prod(array.shape[2:]))[..., pick.to(array.device)]
+        ).cpu()
+
     @property
     def space(self) -> Space | None:
         """Names, shapes and constraints of the positions' parts, where the draws are positions and their target has names."""
@@ -149,7 +213,7 @@ class Samples:
         check_target("with_target", target, () if is_bare else data)
         if self.kept == "positions":
             check_dim("with_target", "target", target, self.event_shape[-1])
-        return dataclasses.replace(self, target=target, data=() if data is None else target.columns("with_target", data))
+        return dataclasses.replace(self, target=target, data=() if data is None else target.as_columns("with_target", data))
 
     def to_arviz(
         self,
@@ -174,18 +238,41 @@ class Samples:
         return inference_data(self, lp, log_likelihood, posterior_predictive, seed)
 
     def summary(self) -> pandas.DataFrame:
-        """Return mean, sd, Monte Carlo error, effective sample size and R-hat of each element, by name, by ArviZ."""
+        """Return mean, sd, Monte Carlo error, effective sample size and R-hat of each element, by name, by ArviZ.
+
+        What speaks against trusting them (`trust.warnings`) is printed above the table; ``attrs["warnings"]`` has it, too.
+        """
         with np.errstate(all="ignore"):  # R-hat of what is constant, such as the zeros of a Cholesky factor, is NaN
-            return import_arviz().summary(self.to_arviz(), round_to="none")
+            table = import_arviz().summary(self.to_arviz(), round_to="none")
+        from langevin.store.summary import with_warnings  # pandas takes long to import
+
+        return with_warnings(table, self.trust.warnings)
 
 
-def make_samples(arrays: Arrays, checkpoint: Checkpoint, chains: range, description: str, kept: str) -> Samples:
+def make_samples(
+    arrays: Arrays, checkpoint: Checkpoint, chains: range, description: str, kept: str, temperature: float | None
+) -> Samples:
     """Put a result together from what was stored."""
     stopped, whole = checkpoint.stopped, (checkpoint.step, checkpoint.kept, None)
     status = tuple(ChainStatus(chain, *stopped.get(index, whole)) for index, chain in enumerate(chains))
     counted = dataclasses.replace(arrays, counts={index: stop.draws for index, stop in stopped.items()})
     moments, shape = read_moments(checkpoint.tensors), arrays.specs["draws"].tail[1:]
-    return Samples(counted, status, description, checkpoint.seconds, moments, checkpoint.compiled, kept, shape, arrays.path)
+    heat = {name: tensor for name, tensor in checkpoint.tensors.items() if name.startswith("heat_")}
+    dim = checkpoint.tensors["position"].shape[-1]
+    return Samples(
+        counted,
+        status,
+        description,
+        checkpoint.seconds,
+        moments,
+        checkpoint.compiled,
+        kept,
+        shape,
+        arrays.path,
+        dim,
+        temperature,
+        heat,
+    )
 
 
 def load_samples(path: str | Path, *, target: Target | None = None, data: Any = None) -> Samples:
@@ -202,5 +289,6 @@ def load_samples(path: str | Path, *, target: Target | None = None, data: Any = 
     store = DiskStore.open(check_path("load_samples", "path", path, "the folder given to sample(out=...)"))
     checkpoint, manifest = store.load(), store.manifest
     chains = range(manifest["first_chain"], manifest["first_chain"] + manifest["num_chains"])
-    samples = make_samples(store.read(checkpoint.kept), checkpoint, chains, manifest["description"], manifest["keep"])
+    arrays = store.read(checkpoint.kept)
+    samples = make_samples(arrays, checkpoint, chains, manifest["description"], manifest["keep"], manifest["temperature"])
     return samples if target is None else samples.with_target(target, data)

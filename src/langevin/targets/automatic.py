@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 from typing_extensions import override
 
-from langevin.checks import check_function, check_number, needs, takes
+from langevin.checks import check_function, check_integer, check_number, needs, takes
 from langevin.targets.base import Batch, Evaluation, Target
 from langevin.targets.priors import Prior, check_prior
 
@@ -124,6 +124,7 @@ class EnergyTarget(Target):
 
     energy_fn: Callable[[Tensor], Tensor]
     gradient_noise: float
+    dim: int | None = None
 
     @override
     def evaluate(self, position: Tensor, batch: Batch | None = None) -> Evaluation:
@@ -143,6 +144,7 @@ class LikelihoodTarget(Target):
     log_likelihood_fn: Callable[..., Tensor]
     prior: Prior
     gradient_noise: float
+    dim: int | None = None
 
     needs_data = True
 
@@ -153,11 +155,12 @@ class LikelihoodTarget(Target):
         return posterior_energy(self.log_likelihood_fn, self.prior, position, batch)
 
 
-def energy(energy_fn: Callable[[Tensor], Tensor], *, gradient_noise: float = 0.0) -> EnergyTarget:
+def energy(energy_fn: Callable[[Tensor], Tensor], *, dim: int | None = None, gradient_noise: float = 0.0) -> EnergyTarget:
     """Make the target exp(-U) from an energy.
 
     Args:
         energy_fn: U, a function of ONE position (dim,) that returns one number.
+        dim: elements of a position; `sample` without an init needs it.
         gradient_noise: standard deviation of noise added to the gradient at each step.
 
     Example:
@@ -165,16 +168,20 @@ def energy(energy_fn: Callable[[Tensor], Tensor], *, gradient_noise: float = 0.0
         Evaluation(energy=tensor([2.5000]), gradient=tensor([[1., 2.]]))
     """
     check_function("energy", "energy_fn", energy_fn, "a function of one position (dim,)", 1)
-    return EnergyTarget(energy_fn, check_number("energy", "gradient_noise", gradient_noise, ">= 0", lambda v: v >= 0))
+    noise = check_number("energy", "gradient_noise", gradient_noise, ">= 0", lambda v: v >= 0)
+    return EnergyTarget(energy_fn, noise, None if dim is None else check_integer("energy", "dim", dim, 1))
 
 
-def likelihood(log_likelihood_fn: Callable[..., Tensor], *, prior: Prior, gradient_noise: float = 0.0) -> LikelihoodTarget:
+def likelihood(
+    log_likelihood_fn: Callable[..., Tensor], *, prior: Prior, dim: int | None = None, gradient_noise: float = 0.0
+) -> LikelihoodTarget:
     """Make a posterior from a log-likelihood per datum and a prior; N / n is the library's business.
 
     Args:
         log_likelihood_fn: function of ONE position (dim,) and the data's columns, (n, ...) each, that returns the
             log-likelihood of every row, shape (n,).
         prior: one of `langevin.priors`.
+        dim: elements of a position; `sample` without an init needs it.
         gradient_noise: standard deviation of noise added to the gradient at each step, on top of the minibatches'.
 
     Example:
@@ -186,4 +193,5 @@ def likelihood(log_likelihood_fn: Callable[..., Tensor], *, prior: Prior, gradie
     """
     check_function("likelihood", "log_likelihood_fn", log_likelihood_fn, "a function of one position (dim,) and the data's columns")
     noise = check_number("likelihood", "gradient_noise", gradient_noise, ">= 0", lambda v: v >= 0)
-    return LikelihoodTarget(log_likelihood_fn, check_prior("likelihood", prior), noise)
+    known = None if dim is None else check_integer("likelihood", "dim", dim, 1)
+    return LikelihoodTarget(log_likelihood_fn, check_prior("likelihood", prior), noise, known)

@@ -54,7 +54,11 @@ class Target(ABC):
         """Return mean and covariance at temperature 1, where they are known."""
         return None
 
-    def columns(self, who: str, data: Any) -> tuple[Tensor, ...]:
+    def init(self, chains: int, seed: int = 0, *, first_chain: int = 0) -> Tensor | None:
+        """Return starting positions (chains, dim) that suit the target, each of (seed, chain); None leaves them to `sample`."""
+        return None
+
+    def as_columns(self, who: str, data: Any) -> tuple[Tensor, ...]:
         """Return the columns of what was given as data, tensors of the same length with finite values."""
         return check_columns(who, data)
 

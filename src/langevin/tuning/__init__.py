@@ -3,10 +3,27 @@
 A step size is judged by the law it leads to. Along one direction a sampler with frozen square averages is a linear recursion
 ``z' = A z + noise``, z = (theta, whatever is remembered). A and the noise are read off `kernel.update` by feeding it unit vectors,
 the stationary variance is the solution of ``S = A S A^T + B``, and the step is the largest below which S stays within `share` of
-the variance that the sampler has for small steps and exact gradients. No formula of any sampler is repeated here.
+the variance that the sampler has for small steps and exact gradients. No formula of any sampler is repeated here. Off Gaussians
+the work over a step (`work`) bounds it further. A call without a sampler finds everything else, too (`warmup`).
 """
 
+from langevin.tuning.descent import descend, spread_starts
 from langevin.tuning.law import stationary_error
+from langevin.tuning.metric import KINDS
 from langevin.tuning.search import Tuning, find_step_size
+from langevin.tuning.warmup import Found, find_everything, sampler_at
+from langevin.tuning.work import WORK, limit_step
 
-__all__ = ["Tuning", "find_step_size", "stationary_error"]
+__all__ = [
+    "KINDS",
+    "WORK",
+    "Found",
+    "Tuning",
+    "descend",
+    "find_everything",
+    "find_step_size",
+    "limit_step",
+    "sampler_at",
+    "spread_starts",
+    "stationary_error",
+]

@@ -42,6 +42,7 @@ class Tuning:
     noisiest: tuple[float, float]  # curvature and noise variance along the direction where the gradient is noisiest
     error: float  # predicted relative error of the stationary variance in the worst direction, with its sign
     discretisation: float  # the part of it that exact gradients would leave
+    position: Tensor  # where the warm-up ended, (chains, dim)
 
 
 def find_step_size(
@@ -118,7 +119,7 @@ def find_step_size(
         def probe(step_size: float) -> Law:
             return Law.of(flat, step_size, unit(walk.direction.double()), squares.double())
 
-        return _choose(kernel, probe, directions, share, steps_per_epoch, len(chains))
+        return _choose(kernel, probe, directions, share, steps_per_epoch, walk.position)
 
 
 def _directions(
@@ -172,7 +173,7 @@ def _choose(
     directions: tuple[Direction, Direction],
     share: float,
     steps_per_epoch: float | None,
-    num_chains: int,
+    position: Tensor,
 ) -> Tuning:
     """Find the first step size, from small ones up, at which a direction's error leaves `share` or twice which is unstable."""
     stiff = directions[0]
@@ -202,7 +203,7 @@ def _choose(
         middle = (low * high) ** 0.5
         low, high = (middle, high) if is_good(middle) else (low, middle)
     total, discretisation = error(low), error(low, with_noise=False)
-    worst = "" if num_chains == 1 else f" (the worst of {num_chains} chains)"
+    worst = "" if len(position) == 1 else f" (the worst of {len(position)} chains)"
     metric = " in the sampler's metric" if kernel.without_metric()[1].describe()[0] else ""
     epochs = "" if steps_per_epoch is None or stiff.noise == 0 else f", cancelling over epochs of {steps_per_epoch:g} steps"
     text = (
@@ -211,4 +212,4 @@ def _choose(
         f"  predicted error of the variance there {100 * total:+.2g}% ({100 * discretisation:+.2g}% with exact gradients), "
         f"at most {100 * share:g}% asked for"
     )
-    return Tuning(low, text, stiff.curvature, stiff.noise, directions[1], total, discretisation)
+    return Tuning(low, text, stiff.curvature, stiff.noise, directions[1], total, discretisation, position)

@@ -13,6 +13,7 @@ from langevin.chains.sample import sample
 from langevin.diagnostics import ess
 from langevin.engines import side_by_side
 from langevin.kernels import Kernel
+from langevin.trust import TrustWarning
 from langevin_paper.experiments.invariant.problems import Problem
 
 __all__ = ["Error", "errors", "independent_draws", "run_settings"]
@@ -33,7 +34,7 @@ def run_settings(
     """Run some chains of each kernel from draws of the target; return what they drew, (kernel, chain, draw, dim)."""
     start = problem.draw(len(kernels) * num_chains, seed)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "chain .* stopped")  # it has no law then, which is the answer
+        warnings.simplefilter("ignore", TrustWarning)  # a chain that stops has no law, which is the answer, and so is a wrong one
         found = sample(
             side_by_side(kernels, num_chains), problem.target, start, num_steps=num_steps, warmup=warmup, thin=thin,
             data=problem.data, batch_size=problem.batch_size, seed=seed, compile=False, progress=False,

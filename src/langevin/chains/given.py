@@ -1,0 +1,108 @@
+"""A run with a sampler: what it leaves open, scale or step size, is found first."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from langevin.chains.arguments import check_arguments, check_evaluation, check_parts
+from langevin.chains.launch import launch
+from langevin.chains.meter import Progress
+from langevin.chains.plan import Keep, Plan
+from langevin.chains.tune import ScaleSetting, check_scale, epoch_of, warm_up, work_in_words
+from langevin.gradients import GradientFn, full, in_scale
+from langevin.kernels import Kernel, Scaled
+from langevin.scales import as_scale
+from langevin.schedules import AUTO
+from langevin.store import Samples
+from langevin.targets import Target
+from langevin.tuning import descend, find_step_size, limit_step
+
+__all__ = ["run_given"]
+
+_DOWNHILL = 400  # gradients until a mode, at most
+
+
+def run_given(
+    kernel: Any,
+    target: Any,
+    init: Any,
+    *,
+    num_steps: Any = None,
+    warmup: int = 0,
+    thin: int = 1,
+    data: Any = None,
+    scale: ScaleSetting = None,
+    batch_size: int | None = None,
+    seed: int = 0,
+    first_chain: int = 0,
+    control_variate: Tensor | None = None,
+    keep: Keep = "positions",
+    out: str | Path | None = None,
+    compile: bool | str = "auto",
+    progress: Progress = None,
+) -> Samples:
+    """Run `kernel`; everything as in `sample`."""
+    columns = check_parts("sample", kernel, target, data, progress)
+    position = check_arguments(
+        kernel, init, num_steps, warmup, thin, columns, batch_size, seed, first_chain, control_variate, keep, compile
+    )
+    check_scale(scale, position)
+    plan = Plan(
+        kernel.for_run(warmup, position), num_steps, warmup, thin, seed, range(first_chain, first_chain + len(position)), keep,
+        batch_size, control_variate, num_data=len(columns[0]) if columns else None,
+    )  # fmt: skip
+    tune = partial(_tune, target=target, columns=columns, scale=scale, progress=progress)
+    return launch(plan, position, target, columns, tune, out=out, compile=compile, progress=progress)
+
+
+def _tune(
+    plan: Plan, position: Tensor, *, target: Target, columns: Sequence[Tensor], scale: ScaleSetting, progress: Progress
+) -> tuple[Plan, Tensor]:
+    """Find the scale and the step size that a sampler leaves open; return the plan with them, and where the chains are then."""
+    check_evaluation(
+        target, dataclasses.replace(plan, mode=None).gradient(target, columns, position), position, columns, plan.chains
+    )
+    kernel, texts = plan.kernel, []
+    if scale is None and kernel.step_size != AUTO:
+        return plan, position
+    gradient_fn, exact = plan.gradient(target, columns, position), full(target, columns or None)
+    is_exact = plan.batch_size is None and not target.gradient_noise
+    if isinstance(scale, str):
+        found = warm_up(exact, position, plan, scale, False, progress)
+        kernel, position = Scaled.of(kernel, found.scale), found.position
+        texts.append(f"scale: {found.scale.describe()}, learnt from {found.gradients} gradients of each chain")
+    elif scale is not None:
+        kernel = Scaled.of(kernel, as_scale("sample", scale, position))
+    if kernel.step_size == AUTO:
+        if is_exact and not isinstance(scale, str):  # the search walks from near a mode: further out it would not arrive
+            position = descend(exact, position, _DOWNHILL, 0.01 * kernel.temperature).position
+        kernel, position, text = _with_step_size(plan, kernel, gradient_fn, position, epoch_of(plan, target, columns))
+        texts.append(text)
+        if is_exact:
+            limited = limit_step(kernel, gradient_fn, position, chains=plan.chains, seed=plan.seed)
+            texts.append(f"{work_in_words(limited.work)}, at step_size {limited.step_size:.4g}")
+            kernel, position = kernel.with_step_size(limited.step_size), limited.position
+    text = "\n  ".join(texts)
+    if text:
+        print(text)
+    return dataclasses.replace(plan, kernel=kernel, found=text), position
+
+
+def _with_step_size(
+    plan: Plan, kernel: Kernel, gradient_fn: GradientFn, position: Tensor, epoch: float | None
+) -> tuple[Kernel, Tensor, str]:
+    """Find the step size that the law on Gaussians and the gradient's noise allow, in the kernel's scale."""
+    find = partial(find_step_size, chains=plan.chains, seed=plan.seed, steps_per_epoch=epoch)
+    if not isinstance(kernel, Scaled):
+        found = find(kernel, gradient_fn, position)
+        return kernel.with_step_size(found.step_size), found.position, found.text
+    inside = in_scale(gradient_fn, kernel.scale, position)
+    found = find(kernel.inner, inside, torch.zeros_like(position))
+    return kernel.with_step_size(found.step_size), position + kernel.scale.push(found.position), found.text

@@ -1,0 +1,161 @@
+"""A run without a sampler: everything is found."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from langevin.chains.arguments import check_arguments, check_evaluation, check_parts
+from langevin.chains.launch import launch
+from langevin.chains.meter import Progress
+from langevin.chains.plan import Keep, Plan
+from langevin.chains.tune import ScaleSetting, check_scale, epoch_of, warm_up, work_in_words
+from langevin.checks import check_integer, check_position, needs
+from langevin.gradients import GradientFn, full, in_scale
+from langevin.scales import as_scale
+from langevin.store import Samples
+from langevin.targets import Target
+from langevin.targets.base import check_dim
+from langevin.tuning import Found, find_step_size, sampler_at, spread_starts
+
+__all__ = ["run_without"]
+
+CHAINS, DRAWS = 8, 1000
+_DRAW_STEPS = 3.0  # an effective draw should take no more kept draws than this: where it takes more steps, fewer are kept
+_MOST_THIN = 100
+
+
+def run_without(
+    target: Target,
+    *,
+    data: Any = None,
+    chains: int | None = None,
+    num_draws: int = DRAWS,
+    init: Tensor | Mapping[str, Any] | str | None = None,
+    scale: ScaleSetting = "auto",
+    batch_size: int | None = None,
+    seed: int = 0,
+    first_chain: int = 0,
+    keep: Keep = "positions",
+    out: str | Path | None = None,
+    compile: bool | str = "auto",
+    progress: Progress = None,
+) -> Samples:
+    """Find a sampler and run it; everything as in `sample`."""
+    finder = sampler_at(0.1)
+    columns = check_parts("sample", finder, target, data, progress)
+    check_integer("sample", "num_draws", num_draws, 1)
+    if scale is None:
+        raise needs("sample", "scale", 'a scale, or "auto", without a sampler', scale, TypeError)
+    starts, position = _places(target, init, chains, columns)
+    check_arguments(finder, position, num_draws, 0, 1, columns, batch_size, seed, first_chain, None, keep, compile)
+    check_scale(scale, position)
+    plan = Plan(
+        finder, num_draws, 0, 1, seed, range(first_chain, first_chain + len(position)), keep, batch_size,
+        num_data=len(columns[0]) if columns else None,
+    )  # fmt: skip
+    tune = partial(
+        _tune, target=target, columns=columns, starts=starts, num_draws=num_draws, scale=scale, gather=init is None,
+        progress=progress,
+    )  # fmt: skip
+    return launch(plan, position, target, columns, tune, out=out, compile=compile, progress=progress)
+
+
+def _places(target: Target, init: Any, chains: int | None, columns: Sequence[Tensor]) -> tuple[Tensor | None, Tensor]:
+    """Return the starts that `init` says, or None, and positions like them, (chains, dim)."""
+    count = CHAINS if chains is None else check_integer("sample", "chains", chains, 1)
+    if isinstance(init, Mapping):
+        by_name = getattr(target, "init_from", None)
+        if by_name is None:
+            raise needs("sample", "init", "a tensor: this target has no names", init, TypeError)
+        init = by_name(init, count)
+    if isinstance(init, str) and init != "spread":
+        raise needs("sample", "init", 'None, "spread", positions (chains, dim), or values by name', init)
+    if init is not None and not isinstance(init, str):
+        starts = check_position("sample", "init", init).detach()
+        if starts.ndim == 1:
+            starts = starts.repeat(count, 1)
+        if chains is not None and len(starts) != chains:
+            raise needs("sample", "chains", f"the {len(starts)} rows of init", chains)
+        check_dim("sample", "init", target, starts.shape[-1])
+        return starts, starts
+    if target.dim is None:
+        condition = "starting positions, or a target that knows its dim, such as targets.energy(..., dim=2)"
+        raise needs("sample", "init", condition, init)
+    space, floats = target.space, [column for column in columns if column.is_floating_point()]
+    dtype = space.dtype if space is not None else floats[0].dtype if floats else torch.float64
+    device = space.device if space is not None else floats[0].device if floats else None
+    return None, torch.zeros(count, target.dim, dtype=dtype, device=device)
+
+
+def _tune(
+    plan: Plan,
+    position: Tensor,
+    *,
+    target: Target,
+    columns: Sequence[Tensor],
+    starts: Tensor | None,
+    num_draws: int,
+    scale: ScaleSetting,
+    gather: bool,
+    progress: Progress,
+) -> tuple[Plan, Tensor]:
+    """Find everything: places, the scale, the sampler's settings, how many steps to take.
+
+    With minibatches the warm-up looks at all data, and the noise of the gradient then bounds the step size.
+    """
+    exact = full(target, columns or None)
+    if starts is None:
+        own = target.init(len(plan.chains), plan.seed, first_chain=plan.chains.start)
+        starts = spread_starts(exact, plan.chains, plan.seed, position[0], own)
+    check_evaluation(target, exact, starts, columns, plan.chains)
+    found = warm_up(exact, starts, plan, scale if isinstance(scale, str) else "auto", gather, progress)
+    if scale is not None and not isinstance(scale, str):
+        found = dataclasses.replace(found, scale=as_scale("sample", scale, starts))
+    if plan.batch_size is not None or target.gradient_noise:
+        gradient_fn = plan.gradient(target, columns, found.position)
+        found = _cooled(found, plan, gradient_fn, epoch_of(plan, target, columns))
+    thin = min(_MOST_THIN, max(1, round(found.steps_per_draw / _DRAW_STEPS)))
+    warmup = 10 + 2 * math.ceil(found.steps_per_draw)  # the velocities start at rest
+    text = _in_words(found, len(plan.chains), thin)
+    print(text)
+    steps = warmup + num_draws * thin
+    recipe = (found.size, found.softness)
+    return dataclasses.replace(
+        plan, kernel=found.kernel, num_steps=steps, warmup=warmup, thin=thin, found=text, recipe=recipe
+    ), found.position
+
+
+def _cooled(found: Found, plan: Plan, gradient_fn: GradientFn, epoch: float | None) -> Found:
+    """Make the size smaller until the gradient's noise heats by no more than 5 percent; the other settings follow the size."""
+    inside = in_scale(gradient_fn, found.scale, found.position)
+    size = found.size
+    for _ in range(2):
+        kernel = sampler_at(size, found.softness)
+        limit = find_step_size(
+            kernel, inside, torch.zeros_like(found.position), chains=plan.chains, seed=plan.seed, steps_per_epoch=epoch
+        ).step_size
+        size = min(size, size * limit / kernel.step_size(0))
+    longer = (found.size / size) ** 0.5
+    return dataclasses.replace(found, size=size, steps_per_draw=found.steps_per_draw * longer)
+
+
+def _in_words(found: Found, chains: int, thin: int) -> str:
+    kernel = sampler_at(found.size, found.softness)
+    drift = getattr(kernel, "drift")  # noqa: B009 - the invariant MSGLD has one
+    moved = f"; {found.moved} of them found a mode far higher than the best, and start there" if found.moved else ""
+    kept = "every step is kept" if thin == 1 else f"one in {thin} is kept"
+    return (
+        f"{kernel.name}, invariant: {chains} chains found their places with {found.gradients} gradients each{moved}\n"
+        f"  scale: {found.scale.describe()}\n"
+        f"  step_size {kernel.step_size(0):.3g} in that scale, bias_factor {drift.bias_factor:.3g}, beta {drift.smoothing:.2g}: "
+        f"{work_in_words(found.work)}\n"
+        f"  an effective draw takes about {found.steps_per_draw:.2g} steps; {kept}"
+    )

@@ -1,0 +1,239 @@
+"""The warm-up of a call without settings: from nothing to a sampler in the scale of its target, and places to start from.
+
+The sampler is the invariant MSGLD: exact on Gaussians at any stable step, elsewhere as exact as the work over a step says
+(`tuning.work`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from langevin.engines import Trace, run_blocks
+from langevin.gradients import GradientFn
+from langevin.kernels import Kernel, KernelState, Scaled
+from langevin.noise import Purpose, normal, streams
+from langevin.samplers import msgld
+from langevin.scales import Scale
+from langevin.trust import MAX_ELEMENTS, evenly_spaced
+from langevin.trust.mixing import mixing
+from langevin.tuning.descent import descend
+from langevin.tuning.metric import curvature_scale, diagonal_scale, kind_for, learn
+from langevin.tuning.walk import FIRST_STEP
+from langevin.tuning.work import WORK, begun, mean_work
+
+__all__ = ["Found", "find_everything", "sampler_at"]
+
+_LARGEST = 2.0  # 2 ε + h^2 in units of the inverse curvature: half the limit of stability on a Gaussian
+_INERTIA = 0.9  # share of h^2 in it
+_DOWNHILL = 400  # gradients until a mode, at most
+_WINDOWS = (75, 150, 225, 200)  # steps after each of which the scale is learnt anew
+_SOFTEST = 0.3  # what β is set by at the least: a slower velocity does not help where one direction is far wider than the rest
+_WORSE = 15  # a mode whose energy is higher than the best by this plus dim has no mass that counts: less than e^-15
+_CLIMB = 30, 3  # energy above that of a burst's start that no law explains: 30 + 3 dim
+_LOST = 20  # bursts with a chain thrown out, in one window: then something else is wrong
+_BURST = 25  # steps between two changes of the step size
+_ATTEMPTS = 4  # at measuring the last step size
+_MEASURE = 200  # steps of the last scale in which the step size is measured, after half as many in which it is found
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a warm-up found."""
+
+    scale: Scale
+    size: float  # 2 ε + h^2 in the scale
+    softness: float  # of the softest direction in the scale
+    position: Tensor  # where the chains are, (chains, dim)
+    gradients: int  # taken by each chain
+    work: float  # mean of min(R^2, 1) at that size
+    steps_per_draw: float  # that an effective draw takes, of the slowest element, roughly
+    moved: int  # chains whose mode was too high, which start at the best one
+    temperature: float
+
+    @property
+    def kernel(self) -> Kernel:
+        """The sampler."""
+        return Scaled.of(sampler_at(self.size, self.softness, self.temperature), self.scale)
+
+
+def sampler_at(size: float, softness: float = 1.0, temperature: float = 1.0) -> Kernel:
+    """Return the invariant MSGLD with ``2 ε + h^2 = size``, for curvatures of about 1, the softest `softness`.
+
+    β lets the velocity forget within the time that the softest direction takes: ``β = exp(-0.7 sqrt(size softness))`` is within
+    10 percent of the best for both the mean and the variance of a Gaussian, from size 0.03 to 2.
+    """
+    beta = math.exp(-0.7 * (size * softness) ** 0.5)
+    factor = _INERTIA / (1 - _INERTIA) * (1 + beta) / (1 - beta)
+    return msgld((1 - _INERTIA) * size / 2, bias_factor=factor, beta=beta, invariant=True, temperature=temperature)
+
+
+def find_everything(
+    gradient_fn: GradientFn,
+    starts: Tensor,
+    *,
+    chains: range,
+    seed: int,
+    scale: str = "auto",
+    gather: bool = True,
+    temperature: float = 1.0,
+    tell: Callable[[int], object] = lambda gradients: None,
+) -> Found:
+    """Find places for the chains, the scale, the step size and the other settings; a pure function of its arguments.
+
+    Chains go downhill, each by itself, are spread by the curvature found there, and run in windows, after each of which the scale
+    is learnt from what they saw (`tuning.metric`); the step size follows the work all along. About 1,000 gradients are taken.
+
+    Args:
+        gradient_fn: the exact gradient.
+        starts: positions with finite energies, (chains, dim).
+        chains: numbers of the chains.
+        seed: an int in [0, 2**64).
+        scale: "auto", "diagonal", "dense" or "low_rank".
+        gather: whether chains whose mode is far higher than the best one go there; else each stays at the mode that it found.
+        temperature: of the target.
+        tell: called with the number of gradients taken, now and then.
+    """
+    walk = _Warmup(gradient_fn, chains, seed, kind_for(starts.shape[-1], scale), temperature, tell)
+    walk.start(starts, gather)
+    for length in _WINDOWS:
+        walk.adapt(length)
+        walk.rescale()
+    return walk.settle(_MEASURE)
+
+
+class _Warmup:
+    """Chains with a scale and a step size that follow what they meet."""
+
+    def __init__(
+        self, gradient_fn: GradientFn, chains: range, seed: int, kind: str, temperature: float, tell: Callable[[int], object]
+    ) -> None:
+        self.gradient_fn, self.chains, self.seed, self.kind, self.tell = gradient_fn, chains, seed, kind, tell
+        self.temperature, self.size, self.softness, self.limit = temperature, 0.1, 1.0, _LARGEST
+        self.gradients = self.moved = 0
+        self.seen: list[Trace] = []
+
+    def start(self, starts: Tensor, gather: bool) -> None:
+        """Find places, and the scale there."""
+        found = descend(self.gradient_fn, starts, _DOWNHILL, 0.01 * self.temperature)
+        best, dim = int(found.energy.argmin()), starts.shape[-1]
+        centre, position = found.position[best], found.position
+        self.scale: Scale
+        if self.kind == "dense":
+            self.scale, taken = curvature_scale(self.gradient_fn, centre, len(self.chains))
+        else:
+            self.scale, stiffness, taken = diagonal_scale(self.gradient_fn, centre, self.seed, self.chains)
+            self.size = min(self.size, 0.1 / stiffness)
+        self.gradients += found.evaluations + taken
+        self.tell(self.gradients)
+        if gather:
+            worse = found.energy - found.energy[best] > self.temperature * (_WORSE + dim)
+            self.moved = int(worse.sum())
+            position = torch.where(worse[:, None], centre, position)
+        self.state = self._kernel().init(self._jittered(position))._replace(step=FIRST_STEP)
+
+    def _jittered(self, mode: Tensor) -> Tensor:
+        """Draw the chains from the Gaussian around their modes, closer by halves where the energy there is too high."""
+        noise = normal(
+            self.seed, streams(Purpose.INIT, self.chains), FIRST_STEP, mode.shape[-1], dtype=mode.dtype, device=mode.device
+        )
+        step, energy = self.temperature**0.5 * self.scale.push(noise), self.gradient_fn(mode, 0).energy
+        dim = mode.shape[-1]
+        for _ in range(20):
+            there = self.gradient_fn(mode + step, 0)
+            self.gradients += 1
+            is_good = torch.isfinite(there.gradient).all(-1) & (there.energy < energy + self.temperature * (2 * dim + 10))
+            if is_good.all():
+                break
+            step = torch.where(is_good[:, None], step, 0.5 * step)
+        return mode + step
+
+    def _kernel(self) -> Kernel:
+        return Scaled.of(sampler_at(self.size, self.softness, self.temperature), self.scale)
+
+    def run(self, num_steps: int) -> Iterator[Trace]:
+        """Take steps from where the chains are, in bursts.
+
+        A chain that climbs higher than any law explains was thrown out by a step too large: it is put back to where the burst
+        began, at rest, and the step size stays below half of that one in this scale.
+        """
+        dim, taken, lost = self.state.position.shape[-1], 0, 0
+        while taken < num_steps:
+            length = min(_BURST, num_steps - taken)
+            (trace,) = run_blocks(
+                self._kernel(), self.gradient_fn, self.state, seed=self.seed, chains=self.chains, num_steps=length
+            )
+            self.gradients += length
+            self.tell(self.gradients)
+            is_finite = torch.isfinite(trace.gradients).all(-1) & torch.isfinite(trace.energies)
+            is_finite[-1] &= torch.isfinite(trace.positions[-1]).all(-1)
+            is_good = (is_finite & (trace.energies - trace.energies[0] < self.temperature * (_CLIMB[0] + _CLIMB[1] * dim))).all(0)
+            self.state = trace.state
+            if is_good.all():
+                taken += length
+                yield trace
+                continue
+            lost += 1
+            if lost > _LOST:
+                raise ValueError(
+                    f"sample() found no step size at which the chains stay where they should: {int((~is_good).sum())} of "
+                    f"{len(is_good)} were thrown out at {self.size:.2g} times the scale. The energy may have walls or cliffs there"
+                )
+            self.size = self.limit = 0.5 * self.size
+            before, kept = trace.before, is_good[:, None]
+            position = torch.where(kept, trace.state.position, before.position)
+            memory = tuple(torch.where(kept, now, torch.zeros_like(now)) for now in trace.state.memory)
+            self.state = KernelState(position, memory, trace.state.step)
+
+    def adapt(self, num_steps: int) -> None:
+        """Take steps, changing the step size after every burst; keep what was seen."""
+        self.seen = []
+        for index, trace in enumerate(self.run(num_steps)):
+            self.seen.append(trace)
+            self._follow(trace, 1 / (1 + index) ** 0.5)
+
+    def _follow(self, trace: Trace, gain: float) -> None:
+        change = gain * math.log(WORK / max(mean_work([trace], self.temperature), 1e-12)) / 3
+        self.size = min(self.limit, self.size * math.exp(max(-0.7, min(0.7, change))))
+
+    def rescale(self) -> None:
+        """Learn the scale from the last two thirds of what was seen."""
+        seen = self.seen[len(self.seen) // 3 :]
+        draws = torch.cat([begun(trace) for trace in seen]).flatten(0, 1)
+        gradients = torch.cat([trace.gradients for trace in seen]).flatten(0, 1)
+        self.scale, soft = learn(self.scale, draws, gradients, self.kind)
+        self.softness, self.limit = max(_SOFTEST, soft), _LARGEST
+
+    def settle(self, num_steps: int) -> Found:
+        """Find the step size in the last scale, measure what it does, and make it smaller where that is too much."""
+        self.adapt(num_steps // 2)
+        for _ in range(_ATTEMPTS):
+            traces = list(self.run(num_steps))
+            work = mean_work(traces, self.temperature)
+            if work <= 1.5 * WORK:
+                break
+            self.size *= max(0.3, (WORK / work) ** (1 / 3))
+        positions = torch.cat([trace.positions for trace in traces]).transpose(0, 1)
+        return Found(
+            self.scale,
+            self.size,
+            self.softness,
+            self.state.position,
+            self.gradients,
+            work,
+            _steps_per_draw(positions),
+            self.moved,
+            self.temperature,
+        )
+
+
+def _steps_per_draw(positions: Tensor) -> float:
+    """Return how many steps an effective draw takes, for the slowest element of positions (chains, steps, dim)."""
+    chains, steps, dim = positions.shape
+    found = mixing(positions[..., evenly_spaced(dim, MAX_ELEMENTS)].double().cpu())
+    worst = torch.minimum(found.bulk, found.tail).nan_to_num(1.0).min()
+    return max(1.0, chains * steps / max(1.0, float(worst)))
