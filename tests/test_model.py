@@ -19,6 +19,7 @@ import langevin as lv
 from langevin.diagnostics.arrays import evaluate_fully
 from langevin.store.inference_data import import_arviz
 from langevin.targets import Batch
+from langevin.targets.automatic import validation
 
 F64 = torch.float64
 
@@ -230,6 +231,17 @@ def test_a_prior_of_torch_is_its_log_density_of_the_value(name):
     assert energies.dtype == F64
 
 
+def test_a_chain_that_went_wrong_has_no_energy_and_the_others_have_theirs():
+    """Where `torch.distributions` validate, one chain's NaN is an error for all of them."""
+    validated = lv.Model.log_density(nothing, {"x": lv.positive()}, {"x": PRIORS["validated"][1]})
+    with validation(True):
+        found = [
+            validated.evaluate(torch.tensor([[0.3], [math.nan]], dtype=F64)).energy,
+            MODEL.evaluate(torch.stack([THETA[0], THETA[0] * math.nan]), Batch((X, Y), NUM, per_chain=False)).energy,
+        ]
+    assert [energy.isfinite().tolist() for energy in found] == [[True, False]] * 2
+
+
 def test_a_hierarchical_prior_is_a_function_of_the_parameters():
     parameters = {"mu": lv.real(), "tau": lv.positive(), "b": lv.real(4)}
     model = lv.Model.log_density(nothing, parameters, {"b": lambda p: dist.Normal(p["mu"], p["tau"]), "tau": dist.HalfNormal(1.0)})
@@ -312,7 +324,7 @@ FRAME = pd.DataFrame({"y": Y.numpy(), "group": np.arange(NUM) % 3, "other": ["te
     ],
 )
 def test_data_by_place_and_by_name_from_torch_numpy_and_pandas_are_the_same(data):
-    columns = MODEL.columns("test", data)
+    columns = MODEL.as_columns("test", data)
     torch.testing.assert_close(columns, (X, Y), rtol=1e-6, atol=1e-6)
     assert [column.dtype for column in columns] == [F64, F64]
     assert run(data=data, num_steps=12).draws.isfinite().all()
@@ -320,12 +332,12 @@ def test_data_by_place_and_by_name_from_torch_numpy_and_pandas_are_the_same(data
 
 def test_a_frame_is_read_by_the_names_of_the_arguments_and_whole_numbers_are_indices():
     model = lv.Model(lambda p, y, group: dist.Normal(p["a"][group], 1.0).log_prob(y), {"a": lv.real(3)})
-    y, group = model.columns("test", FRAME)
+    y, group = model.as_columns("test", FRAME)
     assert group.dtype == torch.int64
     torch.testing.assert_close(y, Y)
     energy = evaluate_fully("test", model, torch.zeros(1, 3, dtype=F64), FRAME).energy
     torch.testing.assert_close(energy[0], -dist.Normal(0.0, 1.0).log_prob(Y).sum())
-    assert regression(dtype=torch.float32).columns("test", (X, Y))[0].dtype == torch.float32
+    assert regression(dtype=torch.float32).as_columns("test", (X, Y))[0].dtype == torch.float32
 
 
 def test_draws_have_names_and_are_values():

@@ -55,7 +55,7 @@ def full(target: Target, data: Sequence[Tensor] | Tensor | None = None) -> Gradi
         tensor([[2.]])
     """
     check_target("full", target, data)
-    columns = None if data is None else target.columns("full", data)
+    columns = None if data is None else target.as_columns("full", data)
     batch = None if columns is None else Batch(columns, len(columns[0]), per_chain=False)
     return GradientFn(lambda steps: (), lambda position, drawn: target.evaluate(position, batch))
 
@@ -91,7 +91,7 @@ def _check_batches(who: str, target: Any, data: Any, batch_size: Any, seed: Any,
     if isinstance(target, Target) and not target.needs_data:
         raise needs(who, "target", "a target with data", type(target).__name__)
     check_target(who, target, data)
-    columns = target.columns(who, data)
+    columns = target.as_columns(who, data)
     check_integer(who, "batch_size", batch_size, 1)
     if batch_size > len(columns[0]):
         raise needs(who, "batch_size", f"at most the {len(columns[0])} rows of the data", batch_size)
@@ -196,7 +196,7 @@ def find_mode(
     check_number("find_mode", "tolerance", tolerance, "> 0", lambda v: v > 0)
     check_target("find_mode", target, data)
     check_dim("find_mode", "init", target, len(init))
-    columns = None if data is None else target.columns("find_mode", data)
+    columns = None if data is None else target.as_columns("find_mode", data)
     gradient_fn = full(target, columns)
     num_data = 1 if columns is None else len(columns[0])
     small = tolerance * num_data**0.5

@@ -29,7 +29,7 @@ def check_parts(who: str, kernel: Any, target: Any, data: Any, progress: Any) ->
         raise needs(who, "kernel", f"at most {len(UPDATE_NOISES)} noises per element", kernel.num_noises)
     if progress is not None and not isinstance(progress, bool):
         check_function(who, "progress", progress, "True, False, None or a function of (steps done, steps in all)", count=2)
-    columns = () if data is None else target.columns(who, data)
+    columns = () if data is None else target.as_columns(who, data)
     target.check_data(columns)
     return columns
 

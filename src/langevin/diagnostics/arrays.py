@@ -74,7 +74,7 @@ def healthy_positions(who: str, samples: Any) -> Tensor:
 def evaluate_fully(who: str, target: Any, positions: Tensor, data: Sequence[Tensor] | Tensor | None) -> Evaluation:
     """Return U and grad U over all data, without artificial noise, at positions (n, dim), some positions at a time."""
     check_target(who, target, data)
-    columns = None if data is None else target.columns(who, data)
+    columns = None if data is None else target.as_columns(who, data)
     gradient_fn = full(target, columns)
     rows = 1 if columns is None else len(columns[0])
     dim = positions.shape[-1]

@@ -213,7 +213,7 @@ class Samples:
         check_target("with_target", target, () if is_bare else data)
         if self.kept == "positions":
             check_dim("with_target", "target", target, self.event_shape[-1])
-        return dataclasses.replace(self, target=target, data=() if data is None else target.columns("with_target", data))
+        return dataclasses.replace(self, target=target, data=() if data is None else target.as_columns("with_target", data))
 
     def to_arviz(
         self,

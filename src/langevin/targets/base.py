@@ -58,7 +58,7 @@ class Target(ABC):
         """Return starting positions (chains, dim) that suit the target, each of (seed, chain); None leaves them to `sample`."""
         return None
 
-    def columns(self, who: str, data: Any) -> tuple[Tensor, ...]:
+    def as_columns(self, who: str, data: Any) -> tuple[Tensor, ...]:
         """Return the columns of what was given as data, tensors of the same length with finite values."""
         return check_columns(who, data)
 

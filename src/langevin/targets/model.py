@@ -138,7 +138,7 @@ class Model(Target):
         return differentiate(lambda leaf: per_chain(self._who, self._argument, energy, axes, leaf, *columns), position)
 
     @override
-    def columns(self, who: str, data: Any) -> tuple[Tensor, ...]:
+    def as_columns(self, who: str, data: Any) -> tuple[Tensor, ...]:
         return named_columns(who, self._arguments, data, self.space.dtype)
 
     @override

@@ -23,7 +23,7 @@ def load(name: str, folder: str) -> SimpleNamespace:
     reference = json.loads((Path(folder) / f"{name}.json").read_text())
     posterior = POSTERIORS[name](reference["data"])
     model, data = posterior.model, posterior.data
-    columns = () if data is None else model.columns("load", data)
+    columns = () if data is None else model.as_columns("load", data)
 
     torch.distributions.Distribution.set_default_validate_args(False)
 
