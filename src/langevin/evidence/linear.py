@@ -125,9 +125,10 @@ def linear_samplers(precision: Matrix) -> Iterator[Linear]:
     d, stiffest = len(precision), float(np.linalg.eigvalsh(precision).max())
     eps = 0.5 / stiffest
     yield Linear("sgld", sgld(eps), recursions.overdamped(precision, eps=eps), precision)
-    warm = {"temperature": 0.5}
-    law = recursions.overdamped(precision, eps=eps, tau=0.5, s=1.0)
-    yield Linear("sgld, noisy gradients, temperature .5", sgld(eps, **warm), law, precision, gradient_noise=1.0)
+    noise = stiffest**0.5  # half as much heat again, where the step is small
+    law = recursions.overdamped(precision, eps=eps, tau=0.5, s=noise)
+    name = "sgld, noisy gradients, temperature .5"
+    yield Linear(name, sgld(eps, temperature=0.5), law, precision, gradient_noise=noise)
     yield Linear("sghmc", sghmc(eps, beta=0.9), recursions.hamiltonian(precision, eps=eps, beta=0.9), precision)
     yield published(precision)
     for name in ("msgld", "asgld", "adamax_sgld"):
