@@ -1,4 +1,7 @@
-"""The checks of a run: numbers in, sentences out."""
+"""The checks of a run: numbers in, sentences out.
+
+Of 275 runs of four chains whose law is right to 5 percent, on eleven targets, none was warned of (`tools/false_alarms.py`).
+"""
 
 from __future__ import annotations
 
