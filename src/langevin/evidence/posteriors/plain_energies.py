@@ -1,9 +1,9 @@
 """TEMPORARY, for tuning experiments: ``load(name, folder)`` -> energy of ONE position (float64, vmappable), dim, report, moments.
 
-    from langevin.evidence.posteriors.plain_energies import NAMES, load
-    p = load("garch-garch11", folder)        # folder with the json files
-    target = lv.targets.energy(p.energy);  p.dim;  p.report(positions (..., dim)) -> (..., len(p.names));  p.mean, p.sd
-    p.model, p.data                          # the lv.Model and its data (None for log_density)
+from langevin.evidence.posteriors.plain_energies import NAMES, load
+p = load("garch-garch11", folder)        # folder with the json files
+target = lv.targets.energy(p.energy);  p.dim;  p.report(positions (..., dim)) -> (..., len(p.names));  p.mean, p.sd
+p.model, p.data                          # the lv.Model and its data (None for log_density)
 """
 
 import json
