@@ -1,13 +1,13 @@
 """The 24 posteriors of posteriordb whose moments the library is held against, written as models."""
 
-from langevin.evidence.posteriors.base import KnownPosterior
+from langevin.evidence.posteriors.base import Data, KnownPosterior
 from langevin.evidence.posteriors.differential import DIFFERENTIAL
 from langevin.evidence.posteriors.hierarchies import HIERARCHIES
 from langevin.evidence.posteriors.mixtures import MIXTURES
 from langevin.evidence.posteriors.regressions import REGRESSIONS
 from langevin.evidence.posteriors.time_series import TIME_SERIES
 
-__all__ = ["POSTERIORS", "KnownPosterior"]
+__all__ = ["POSTERIORS", "Data", "KnownPosterior"]
 
 # The name of a posterior in posteriordb to a function from its data to the posterior.
 POSTERIORS = dict(sorted({**REGRESSIONS, **TIME_SERIES, **HIERARCHIES, **MIXTURES, **DIFFERENTIAL}.items()))

@@ -29,5 +29,5 @@ class KnownPosterior(NamedTuple):
 
 
 def column(data: Data, name: str) -> Tensor:
-    """Return a column of a data set as float64."""
+    """Return numbers of a data set as float64."""
     return torch.as_tensor(data[name], dtype=torch.float64)

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.distributions import Gamma, HalfCauchy, HalfNormal, Normal, Poisson
 
 from langevin.constraints import positive, real
-from langevin.evidence.posteriors.base import Data, Parameters, KnownPosterior, column
+from langevin.evidence.posteriors.base import Data, KnownPosterior, Parameters, column
 from langevin.targets import Model
 
 __all__ = ["HIERARCHIES"]

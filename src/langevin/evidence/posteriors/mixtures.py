@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.distributions import Beta, HalfNormal, Normal
 
 from langevin.constraints import interval, ordered, positive, simplex, unit
-from langevin.evidence.posteriors.base import Data, Parameters, KnownPosterior, column
+from langevin.evidence.posteriors.base import Data, KnownPosterior, Parameters, column
 from langevin.targets import Model
 
 __all__ = ["MIXTURES", "log_product"]

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributions import HalfCauchy, HalfNormal, Normal, StudentT
 
 from langevin.constraints import positive, real
-from langevin.evidence.posteriors.base import Data, Parameters, KnownPosterior, column
+from langevin.evidence.posteriors.base import Data, KnownPosterior, Parameters, column
 from langevin.targets import Model
 
 __all__ = ["REGRESSIONS"]
@@ -111,7 +111,10 @@ def kilpisjarvi(data: Data) -> KnownPosterior:
     model = Model(
         lambda p, x, y: Normal(p["alpha"] + p["beta"] * x, p["sigma"]).log_prob(y),
         parameters={"alpha": real(), "beta": real(), "sigma": positive()},
-        prior={"alpha": Normal(data["pmualpha"], data["psalpha"]), "beta": Normal(data["pmubeta"], data["psbeta"])},
+        prior={
+            "alpha": Normal(column(data, "pmualpha"), column(data, "psalpha")),
+            "beta": Normal(column(data, "pmubeta"), column(data, "psbeta")),
+        },
     )
     return KnownPosterior(model, {"x": column(data, "x"), "y": column(data, "y")})
 

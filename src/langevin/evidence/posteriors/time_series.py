@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.distributions import HalfCauchy, Normal
 
 from langevin.constraints import interval, positive, real, unit
-from langevin.evidence.posteriors.base import Data, Parameters, KnownPosterior, column
+from langevin.evidence.posteriors.base import Data, KnownPosterior, Parameters, column
 from langevin.targets import Model
 
 __all__ = ["TIME_SERIES", "recursion"]
