@@ -43,7 +43,7 @@ def test_pull_is_the_transpose_of_push(name):
 def test_a_scaled_sampler_is_the_sampler_in_other_coordinates(sampler, name):
     scale, kernel = scales()[name], lv.SAMPLERS[sampler.split(",")[0]](0.01, **TABLE[sampler].settings)
     if kernel.sees_position:
-        with pytest.raises(ValueError, match="scale=.*looks at positions"):
+        with pytest.raises(ValueError, match=r"scale=.*looks at positions"):
             Scaled.of(kernel, scale)
         return
     root, curvature = matrix(scale), torch.diag(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0], dtype=torch.float64))
