@@ -109,6 +109,7 @@ def test_an_interrupt_raised_anywhere_returns_what_was_drawn(tmp_path, monkeypat
                 was_there = interrupt(patch, place, call, before)
                 with warnings.catch_warnings(record=True) as caught:
                     warnings.simplefilter("always")
+                    warnings.simplefilter("ignore", lv.TrustWarning)  # the run is short
                     part = run(out=out, **options)
             if not was_there():
                 assert not caught

@@ -28,6 +28,7 @@ import langevin as lv
 from langevin import store
 from langevin.store import checkpoint, folder, layout, manifest
 from langevin.store import zarr as disk
+from langevin.trust import no_heat
 
 driver = sys.modules["langevin.chains.drive"]
 X = lv.noise.normal(1, 0, 0, 60, dtype=torch.float64)
@@ -535,7 +536,7 @@ def numbers(*shape):
 MANIFEST = {
     "num_steps": 7, "warmup": 0, "thin": 1, "seed": 0, "first_chain": 5, "num_chains": 3, "dim": 2, "num_draws": 7,
     "batch_size": None, "keep": "positions", "compile": False, "description": "", "found": "", "tuned": None,
-    "control_variate": None, "fingerprints": {},
+    "control_variate": None, "fingerprints": {}, "num_data": None, "temperature": 1.0,
 }  # fmt: skip
 
 
@@ -543,7 +544,7 @@ MANIFEST = {
 @pytest.mark.parametrize("where", ["memory", "disk"])
 def test_every_array_is_stored_with_the_draw_first_and_read_with_the_chain_first(tmp_path, monkeypatch, where, step_size_shape):
     monkeypatch.setattr(disk, "_CHUNK_ELEMENTS", 4 * 6)  # chunks of 4 draws
-    first = store.Checkpoint({"position": START})
+    first = store.Checkpoint({"position": START, **no_heat(START)})
     if where == "memory":
         made = store.MemoryStore((2,), 3, 7, START, step_size_shape)
     else:
@@ -554,13 +555,13 @@ def test_every_array_is_stored_with_the_draw_first_and_read_with_the_chain_first
         "gradient_norm": -numbers(7, 3),
         "step_size": numbers(7, *step_size_shape),
     }
-    last = store.Checkpoint({"position": START}, step=7, kept=7, stopped={1: store.Stop(2, 2, "the end")})
+    last = store.Checkpoint({"position": START, **no_heat(START)}, step=7, kept=7, stopped={1: store.Stop(2, 2, "the end")})
     with made as it:
         for start, stop in ((0, 1), (1, 6), (6, 7)):
             it.write(start, {name: value[start:stop] for name, value in values.items()})
         it.save(last)
         assert it.last_checkpoint(last).kept == 7
-        samples = store.make_samples(it.read(7), last, range(5, 8), "text", "positions")
+        samples = store.make_samples(it.read(7), last, range(5, 8), "text", "positions", 1.0)
         short = it.read(7)
     for found in (samples, pickle.loads(pickle.dumps(samples)), deepcopy(samples)):
         for name, value in values.items():
