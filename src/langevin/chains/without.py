@@ -23,13 +23,14 @@ from langevin.scales import as_scale
 from langevin.store import Samples
 from langevin.targets import Target
 from langevin.targets.base import check_dim
-from langevin.tuning import Found, find_step_size, sampler_at, spread_starts
+from langevin.tuning import Found, find_step_size, sampler_at, spread_starts, stationary_error
 
 __all__ = ["run_without"]
 
 CHAINS, DRAWS = 8, 1000
 _DRAW_STEPS = 3.0  # an effective draw should take no more kept draws than this: where it takes more steps, fewer are kept
 _MOST_THIN = 100
+_HEAT = 0.05  # of the variance, from the gradient's noise
 
 
 def run_without(
@@ -135,14 +136,17 @@ def _tune(
 
 def _cooled(found: Found, plan: Plan, gradient_fn: GradientFn, epoch: float | None) -> Found:
     """Make the size smaller until the gradient's noise heats by no more than 5 percent; the other settings follow the size."""
-    inside = in_scale(gradient_fn, found.scale, found.position)
+    kernel, inside = sampler_at(found.size, found.softness), in_scale(gradient_fn, found.scale, found.position)
+    start = torch.zeros_like(found.position)
+    seen = find_step_size(kernel, inside, start, chains=plan.chains, seed=plan.seed, steps_per_epoch=epoch)
     size = found.size
-    for _ in range(2):
+
+    def heat(curvature: float, noise: float) -> float:
         kernel = sampler_at(size, found.softness)
-        limit = find_step_size(
-            kernel, inside, torch.zeros_like(found.position), chains=plan.chains, seed=plan.seed, steps_per_epoch=epoch
-        ).step_size
-        size = min(size, size * limit / kernel.step_size(0))
+        return stationary_error(kernel, kernel.step_size(0), curvature=curvature, noise=noise, steps_per_epoch=epoch)
+
+    while max(heat(seen.curvature, seen.noise), heat(*seen.noisiest)) > _HEAT:
+        size *= 0.9
     longer = (found.size / size) ** 0.5
     return dataclasses.replace(found, size=size, steps_per_draw=found.steps_per_draw * longer)
 
