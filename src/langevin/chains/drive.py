@@ -67,9 +67,7 @@ def drive(
     except KeyboardInterrupt:
         interrupted = True
     result = store.last_checkpoint(now())
-    samples = make_samples(
-        store.read(result.kept), result, plan.chains, plan.description, plan.what, plan.kernel.target_temperature
-    ).with_target(target, columns or None)
+    samples = make_samples(store.read(result.kept), result, plan.chains, plan.about).with_target(target, columns or None)
     if interrupted:
         warnings.warn(f"sample() was interrupted at step {result.step}: {result.kept} draws are returned", stacklevel=5)
     _say(samples)

@@ -67,8 +67,6 @@ def launch(
         except KeyboardInterrupt:
             nothing = MemoryStore(shape, len(position), 0, position).read(0)
             checkpoint = Recorded.new(plan, position).checkpoint(plan.kernel, False, 0.0)
-            temperature = plan.kernel.target_temperature
-            empty = make_samples(nothing, checkpoint, plan.chains, plan.description, plan.what, temperature)
-            return interrupted_in_setup(empty, "sample")
+            return interrupted_in_setup(make_samples(nothing, checkpoint, plan.chains, plan.about), "sample")
         with store:
             return drive(plan, gradient_fn, store, checkpoint, interrupts, progress, target, columns)

@@ -15,6 +15,7 @@ from langevin.gradients import GradientFn, control_variate, full, minibatch, noi
 from langevin.kernels import Kernel, Scaled, StepInputs
 from langevin.scales import KINDS
 from langevin.schedules import AUTO
+from langevin.store import About
 from langevin.store.checkpoint import scale_tensors
 from langevin.targets import Target
 from langevin.tuning import sampler_at
@@ -40,6 +41,7 @@ class Plan:
         mode: the centre of control variates, (dim,), or None.
         found: what was said of the step size when it was found, or "".
         num_data: rows of the data, or None.
+        warmup_gradients: that each chain took before the run.
         recipe: size and softness of the sampler that a call without one found (`tuning.sampler_at`), or None.
     """
 
@@ -55,6 +57,7 @@ class Plan:
     found: str = ""
     num_data: int | None = None
     recipe: tuple[float, float] | None = None
+    warmup_gradients: int = 0
 
     @classmethod
     def of(
@@ -76,7 +79,7 @@ class Plan:
             kernel, manifest["num_steps"], manifest["warmup"], manifest["thin"], manifest["seed"],
             chains, keep or manifest["keep"], manifest["batch_size"],
             None if mode is None else torch.tensor(mode, dtype=torch.float64).to(like), manifest["found"], manifest["num_data"],
-            None if recipe is None else (recipe[0], recipe[1]),
+            None if recipe is None else (recipe[0], recipe[1]), manifest["warmup_gradients"],
         )  # fmt: skip
 
     def manifest(self, position: Tensor, compile: bool | str) -> dict[str, Any]:
@@ -87,6 +90,7 @@ class Plan:
             "batch_size": self.batch_size, "keep": self.what, "compile": compile, "description": self.description,
             "tuned": self.kernel.step_size(0) if self.found else None, "found": self.found,
             "control_variate": None if self.mode is None else self.mode.double().tolist(),
+            "warmup_gradients": self.warmup_gradients,
             "recipe": None if self.recipe is None else list(self.recipe),
             "scale": type(self.kernel.scale).__name__ if isinstance(self.kernel, Scaled) else None,
             "num_data": self.num_data, "temperature": self.kernel.target_temperature,
@@ -96,6 +100,11 @@ class Plan:
     def description(self) -> str:
         """The sampler's SDE and law, and what was said of its step size."""
         return self.kernel.description + (f"\n  {self.found}" if self.found else "")
+
+    @property
+    def about(self) -> About:
+        """What the samples are told."""
+        return About(self.description, self.what, self.kernel.target_temperature, self.warmup_gradients)
 
     @property
     def num_draws(self) -> int:

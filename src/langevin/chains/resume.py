@@ -72,7 +72,7 @@ def resume(
                 interrupts.check()
             except KeyboardInterrupt:
                 arrays = store.read(checkpoint.kept)
-                samples = make_samples(arrays, checkpoint, plan.chains, manifest["description"], plan.what, manifest["temperature"])
+                samples = make_samples(arrays, checkpoint, plan.chains, plan.about)
                 return interrupted_in_setup(samples, "resume")
             return drive(plan, gradient_fn, store, checkpoint, interrupts, progress, aim, columns)
 

@@ -128,10 +128,11 @@ def _tune(
     text = _in_words(found, len(plan.chains), thin)
     print(text)
     steps = warmup + num_draws * thin
-    recipe = (found.size, found.softness)
-    return dataclasses.replace(
-        plan, kernel=found.kernel, num_steps=steps, warmup=warmup, thin=thin, found=text, recipe=recipe
-    ), found.position
+    plan = dataclasses.replace(
+        plan, kernel=found.kernel, num_steps=steps, warmup=warmup, thin=thin, found=text, recipe=(found.size, found.softness),
+        warmup_gradients=found.gradients,
+    )  # fmt: skip
+    return plan, found.position
 
 
 def _cooled(found: Found, plan: Plan, gradient_fn: GradientFn, epoch: float | None) -> Found:

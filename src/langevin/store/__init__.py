@@ -2,7 +2,18 @@
 
 from langevin.store.checkpoint import Checkpoint, Stop
 from langevin.store.memory import MemoryStore, Store
-from langevin.store.samples import ChainStatus, Samples, load_samples, make_samples
+from langevin.store.samples import About, ChainStatus, Samples, load_samples, make_samples
 from langevin.store.zarr import DiskStore
 
-__all__ = ["ChainStatus", "Checkpoint", "DiskStore", "MemoryStore", "Samples", "Stop", "Store", "load_samples", "make_samples"]
+__all__ = [
+    "About",
+    "ChainStatus",
+    "Checkpoint",
+    "DiskStore",
+    "MemoryStore",
+    "Samples",
+    "Stop",
+    "Store",
+    "load_samples",
+    "make_samples",
+]

@@ -32,7 +32,7 @@ def _are_numbers(value: Any, count: int) -> bool:
 # What a manifest holds; what else is in it is kept as it is.
 _FIELDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(("num_steps", "thin", "num_chains", "dim", "chunk"), ("an int >= 1", lambda v: _is_int(v, 1))),
-    **dict.fromkeys(("warmup", "first_chain", "num_draws"), ("an int >= 0", lambda v: _is_int(v, 0))),
+    **dict.fromkeys(("warmup", "first_chain", "num_draws", "warmup_gradients"), ("an int >= 0", lambda v: _is_int(v, 0))),
     "seed": ("an int in [0, 2**64)", lambda v: _is_int(v, 0, 2**64)),
     **dict.fromkeys(("batch_size", "num_data"), ("None or an int >= 1", lambda v: v is None or _is_int(v, 1))),
     "temperature": ("None or a number >= 0", lambda v: v is None or (_is_number(v) and v >= 0)),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import arviz
     import pandas
 
-__all__ = ["ChainStatus", "Samples", "import_arviz", "load_samples", "make_samples"]
+__all__ = ["About", "ChainStatus", "Samples", "import_arviz", "load_samples", "make_samples"]
 
 _SHOWN = 3  # stopped chains that the text of samples names
 _MAX_NUMBERS, _FEW_DRAWS = 2**19, 500  # what `trust` looks at: numbers in all, and draws of a chain before elements are left out
@@ -72,6 +72,7 @@ class Samples:
         dim: elements of theta.
         temperature: that of the target, ``exp(-U / temperature)``; 0 for an optimizer, None where chains differ.
         heat: sums over the steps, from which the temperature of the draws is measured (`langevin.trust.heat`).
+        warmup_gradients: that each chain took before the run, where everything was found.
         target: of which the draws are; it knows names. Pickles hold numbers only, as folders do: see `with_target`.
         data: the columns of the target.
     """
@@ -88,6 +89,7 @@ class Samples:
     dim: int = 0
     temperature: float | None = None
     heat: Mapping[str, Tensor] = field(default_factory=dict)
+    warmup_gradients: int = 0
     target: Target | None = None
     data: tuple[Tensor, ...] = ()
 
@@ -249,29 +251,38 @@ class Samples:
         return with_warnings(table, self.trust.warnings)
 
 
-def make_samples(
-    arrays: Arrays, checkpoint: Checkpoint, chains: range, description: str, kept: str, temperature: float | None
-) -> Samples:
+class About(NamedTuple):
+    """What is said of a run beside its draws."""
+
+    description: str  # the sampler's SDE and law, and what was found
+    kept: str  # "positions", "function" or "moments"
+    temperature: float | None  # of the target
+    warmup_gradients: int  # that each chain took before the run
+
+    @classmethod
+    def of(cls, manifest: Mapping[str, Any]) -> About:
+        """Read a run's folder."""
+        return cls(manifest["description"], manifest["keep"], manifest["temperature"], manifest["warmup_gradients"])
+
+
+def make_samples(arrays: Arrays, checkpoint: Checkpoint, chains: range, about: About) -> Samples:
     """Put a result together from what was stored."""
     stopped, whole = checkpoint.stopped, (checkpoint.step, checkpoint.kept, None)
     status = tuple(ChainStatus(chain, *stopped.get(index, whole)) for index, chain in enumerate(chains))
-    counted = dataclasses.replace(arrays, counts={index: stop.draws for index, stop in stopped.items()})
-    moments, shape = read_moments(checkpoint.tensors), arrays.specs["draws"].tail[1:]
-    heat = {name: tensor for name, tensor in checkpoint.tensors.items() if name.startswith("heat_")}
-    dim = checkpoint.tensors["position"].shape[-1]
     return Samples(
-        counted,
+        dataclasses.replace(arrays, counts={index: stop.draws for index, stop in stopped.items()}),
         status,
-        description,
+        about.description,
         checkpoint.seconds,
-        moments,
+        read_moments(checkpoint.tensors),
         checkpoint.compiled,
-        kept,
-        shape,
+        about.kept,
+        arrays.specs["draws"].tail[1:],
         arrays.path,
-        dim,
-        temperature,
-        heat,
+        checkpoint.tensors["position"].shape[-1],
+        about.temperature,
+        {name: tensor for name, tensor in checkpoint.tensors.items() if name.startswith("heat_")},
+        about.warmup_gradients,
     )
 
 
@@ -290,5 +301,5 @@ def load_samples(path: str | Path, *, target: Target | None = None, data: Any = 
     checkpoint, manifest = store.load(), store.manifest
     chains = range(manifest["first_chain"], manifest["first_chain"] + manifest["num_chains"])
     arrays = store.read(checkpoint.kept)
-    samples = make_samples(arrays, checkpoint, chains, manifest["description"], manifest["keep"], manifest["temperature"])
+    samples = make_samples(arrays, checkpoint, chains, About.of(manifest))
     return samples if target is None else samples.with_target(target, data)

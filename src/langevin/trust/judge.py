@@ -33,6 +33,9 @@ MAX_EXCESS = 0.1
 """How much more energy the draws of large steps may have than those of small ones, as a share of dim tau / 2."""
 
 _BEYOND = 2.0  # standard errors by which a temperature must be beyond the tolerance: a law at the tolerance is not warned of
+EXCURSION = 30.0, 3.0
+"""A draw is an excursion whose energy is above the median by more than 30 + 3 dim times tau."""
+
 _FAR, _LOW = 1e8, -1e10  # a chain out there, with an energy down there, is on its way down a hill without a bottom
 _AWAY = 10.0  # temperatures below zero by so many of the target's, in every chain: the energy falls where they go
 _SHOWN = 3  # stopped chains that are named
@@ -61,7 +64,7 @@ def judge(run: Evidence) -> Trust:
     """Look at everything that is known of a run."""
     checks = [_stopped(run), _sign(run), *_mixing(run), *_temperature(run)]
     if run.kept != "moments" and len(run.draws):
-        checks += [_drift(run), _cycles(run)]
+        checks += [_drift(run), _excursions(run), _cycles(run)]
     noisy = "not known: gradients are noisy, or of too few steps" if math.isnan(run.heat.residual) else ""
     text = noisy or "root mean square of U1 - U0 - (theta1 - theta0) . (g0 + g1) / 2 over a step: zero on quadratic energies"
     checks.append(Check("energy residual", run.heat.residual, None, None, text))
@@ -247,6 +250,27 @@ def _drift(run: Evidence) -> Check:
             f"nearer to the mode."
         )
     return Check("energy drift", drift, error, is_fine, text)
+
+
+def _excursions(run: Evidence) -> Check:
+    """Look for chains that were thrown out: at energies so far above the others' that no law puts a draw there.
+
+    The energy of d dimensions is about d tau / 2 above its minimum, give or take sqrt(d / 2) tau, and its tail decays.
+    """
+    name, tau = "excursions", run.temperature
+    if not tau or math.isnan(run.heat.residual) or run.energy.numel() == 0 or not torch.isfinite(run.energy).all():
+        return Check(name, None, None, None, "not known: gradients are noisy, or there is no temperature")
+    height = (run.energy - run.energy.median()) / tau
+    out = (height > EXCURSION[0] + EXCURSION[1] * run.dim).sum(1)
+    if not out.any():
+        return Check(name, 0, None, True, "no chain was thrown out to energies that no law explains")
+    worst = int(height.amax(1).argmax())
+    share = float(out.sum()) / out.numel() / run.energy.shape[1]
+    return Check(name, float(out.sum()), None, False, (
+        f"thrown out: {int((out > 0).sum())} of {len(out)} chains spent {share:.1%} of the draws at energies that no law explains, "
+        f"chain {run.numbers[worst]} at {float(height[worst].max()):.3g} tau above the median. A step was too large where the "
+        f"energy is steep, as in a funnel: take a smaller step_size, or other parameters."
+    ))  # fmt: skip
 
 
 def _in_batches(values: Tensor) -> Tensor:
