@@ -13,7 +13,7 @@ potential on the unconstrained space with Stan's transforms, its parameters in t
 
 A gradient is a leapfrog step (`num_steps`); the search for a first step size of each chain, a few dozen gradients, is not counted.
 Settings are numpyro's defaults: target acceptance .8, trees up to depth 10, starts uniform in (-2, 2). The covariance that it
-learns is shrunk towards 1e-3 (as Stan does), which is why parameters with an sd of 1e-3 (sblrc-blr) cost it more than they need; so a
+learns is shrunk towards 1e-3 (as Stan does), which is why parameters with an sd of 1e-3 (sblrc-blr) cost it more than they need; a
 third metric, dense and not shrunk, stands beside the two that the defaults give.
 """
 

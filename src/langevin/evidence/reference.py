@@ -24,6 +24,7 @@ __all__ = ["Verdict", "check_reference", "compare", "markdown"]
 ERRORS, SHARE = 4.0, 0.05  # Monte Carlo errors, and the share of the reference's sd, that a mean and an sd may be off
 QUICK = ("eight_schools-eight_schools_noncentered", "gp_pois_regr-gp_regr", "kidiq-kidscore_momiq", "sblrc-blr")
 _NUTS = ROOT / "docs" / "evidence" / "nuts.json"
+METRICS = ("diagonal", "dense", "dense, not shrunk")  # of NUTS, in its record
 _STRETCH = 1.25  # of the draws of the broken twin, about their means
 
 Call = Callable[..., Samples]  # the default call: `sample(model, data=..., seed=..., chains=...)`
@@ -103,7 +104,7 @@ def check_reference(
 def _row(reference: Reference, samples: Samples, positions: Tensor, nuts: dict[str, Any]) -> Row:
     verdict, words = compare(reference, positions), samples.trust.warnings
     steps = sum(status.steps for status in samples.status)  # each takes one gradient
-    others = {metric: nuts.get(reference.name, {}).get(metric, {}) for metric in ("diagonal", "dense")}
+    others = {metric: nuts.get(reference.name, {}).get(metric, {}) for metric in METRICS}
     return Row(
         reference.name,
         {
@@ -140,7 +141,7 @@ def _notes(rows: Sequence[Row]) -> tuple[str, ...]:
         return f"{statistics.median(numbers):.3g}" if numbers else "not known"
 
     right = sum(row.numbers["right"] == "yes" for row in rows)
-    columns = ("gradients per effective draw", "NUTS diagonal", "NUTS dense", "warm-up gradients", "NUTS warm-up")
+    columns = ("gradients per effective draw", *(f"NUTS {metric}" for metric in METRICS), "warm-up gradients", "NUTS warm-up")
     return (
         f"right: {right} of {len(rows)}; wrong with a warning: {listed('no', True)}; wrong without: {listed('no', False)}; "
         f"right but warned of: {listed('yes', True)}",
