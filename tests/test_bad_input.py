@@ -180,7 +180,7 @@ TABLE = {
         r"sample\(control_variate=.*float32.*float64",
     ),
     "resume without a kernel": (lambda: lv.resume("x", "sgld", GAUSSIAN), TypeError, r"resume\(kernel=.*'sgld'"),
-    "resume without a target": (lambda: lv.resume("x", lv.sgld(0.1), None), TypeError, r"resume\(target=.*None"),
+    "resume without a target": (lambda: lv.resume("x", lv.sgld(0.1), None), TypeError, r"resume\(target=.*Langevin"),
     "resume with data for a target without": (
         lambda: lv.resume("x", lv.sgld(0.1), GAUSSIAN, data=START),
         ValueError,

@@ -22,17 +22,17 @@ from langevin.chains import recorder as progress
 from langevin.chains.interrupts import Interrupts
 from langevin.engines import Runner, blocks
 
-driver, sampling = sys.modules["langevin.chains.drive"], sys.modules["langevin.chains.sample"]
+driver, given, sampling = (sys.modules[f"langevin.chains.{name}"] for name in ("drive", "given", "launch"))
 X = lv.noise.normal(1, 0, 0, 60, dtype=torch.float64)
 TARGET = lv.targets.likelihood(lambda theta, x: -0.5 * (x - theta[0] * theta[1]) ** 2, prior=lv.priors.gaussian(std=1.0))
 START = torch.linspace(-1, 1, 6, dtype=torch.float64).reshape(3, 2)
 SETTINGS = {"data": X, "batch_size": 7, "num_steps": 60, "warmup": 6, "thin": 3, "seed": 4, "compile": False}
 PLACES = {
-    "check": (sampling, "check_evaluation"),
+    "check": (given, "check_evaluation"),
     "gradient": (plan, "minibatch"),
     "centre": (plan, "control_variate"),
     "evaluation": (type(TARGET), "evaluate"),
-    "tuning": (sampling, "find_step_size"),
+    "tuning": (given, "find_step_size"),
     "fingerprints": (sampling, "fingerprints"),
     "create": (store.DiskStore, "create"),
     "draw": (driver, "draw_block"),

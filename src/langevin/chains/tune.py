@@ -32,7 +32,7 @@ def check_scale(scale: Any, position: Tensor) -> None:
         as_scale("sample", scale, position)
 
 
-def warm_up(exact: GradientFn, starts: Tensor, plan: Plan, scale: str, gather: bool, progress: Progress) -> Found:
+def warm_up(exact: GradientFn, starts: Tensor, plan: Plan, scale: str | Scale, gather: bool, progress: Progress) -> Found:
     """Run the warm-up, with a bar of its own."""
     temperature = plan.kernel.temperature
     if temperature == 0:

@@ -19,7 +19,7 @@ from langevin.chains.plan import Keep, Plan
 from langevin.chains.tune import ScaleSetting, check_scale, epoch_of, warm_up, work_in_words
 from langevin.checks import check_integer, check_position, needs
 from langevin.gradients import GradientFn, full, in_scale
-from langevin.scales import as_scale
+from langevin.scales import Scale, as_scale
 from langevin.store import Samples
 from langevin.targets import Target
 from langevin.targets.base import check_dim
@@ -104,7 +104,7 @@ def _tune(
     columns: Sequence[Tensor],
     starts: Tensor | None,
     num_draws: int,
-    scale: ScaleSetting,
+    scale: str | Tensor | Scale,
     gather: bool,
     progress: Progress,
 ) -> tuple[Plan, Tensor]:
@@ -117,9 +117,7 @@ def _tune(
         own = target.init(len(plan.chains), plan.seed, first_chain=plan.chains.start)
         starts = spread_starts(exact, plan.chains, plan.seed, position[0], own)
     check_evaluation(target, exact, starts, columns, plan.chains)
-    found = warm_up(exact, starts, plan, scale if isinstance(scale, str) else "auto", gather, progress)
-    if scale is not None and not isinstance(scale, str):
-        found = dataclasses.replace(found, scale=as_scale("sample", scale, starts))
+    found = warm_up(exact, starts, plan, scale if isinstance(scale, str) else as_scale("sample", scale, starts), gather, progress)
     if plan.batch_size is not None or target.gradient_noise:
         gradient_fn = plan.gradient(target, columns, found.position)
         found = _cooled(found, plan, gradient_fn, epoch_of(plan, target, columns))

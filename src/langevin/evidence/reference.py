@@ -113,7 +113,7 @@ def _row(reference: Reference, samples: Samples, positions: Tensor, nuts: dict[s
             "mean off": verdict.mean,
             "sd off": verdict.sd,
             "warnings": len(words),
-            "warm-up gradients": getattr(samples, "warmup_gradients", 0),  # of a chain
+            "warm-up gradients": samples.warmup_gradients,  # of a chain
             "gradients per effective draw": steps / verdict.worst_ess,
             **{f"NUTS {metric}": other.get("gradients_per_effective_draw", "") for metric, other in others.items()},
             "NUTS warm-up": others["dense"].get("warmup_gradients_per_chain", ""),

@@ -23,6 +23,7 @@ class Descent(NamedTuple):
     position: Tensor  # (chains, dim)
     energy: Tensor  # (chains,)
     evaluations: int  # gradients taken by each chain
+    is_lost: Tensor  # whether a chain never met a positive curvature, and still goes down, (chains,)
 
 
 def spread_starts(
@@ -88,11 +89,12 @@ def descend(gradient_fn: GradientFn, position: Tensor, max_evaluations: int, tol
         position = torch.where(moved, position + step, position)
         energy = torch.where(is_lower, there.energy, energy)
         gradient = torch.where(moved, there.gradient, gradient)
-        length = torch.where(is_lower, torch.ones_like(length), _SHORTER * length)
+        onward = torch.where(history.count > 0, torch.ones_like(length), 2 * length)  # faster while nothing bends upwards
+        length = torch.where(is_lower, onward, _SHORTER * length)
         direction = torch.where(moved, history.direction(gradient), direction)
         is_stuck = length < 1e-12
         direction = torch.where(is_stuck[:, None], torch.zeros_like(direction), direction)
-    return Descent(position, energy, evaluations)
+    return Descent(position, energy, evaluations, (history.count == 0) & ((direction * gradient).sum(-1) < -tolerance))
 
 
 class _History:

@@ -20,6 +20,7 @@ from langevin.noise import Purpose, normal, streams
 from langevin.samplers import msgld
 from langevin.scales import Scale
 from langevin.trust import MAX_ELEMENTS, evenly_spaced
+from langevin.trust.judge import SIGN_HINT, ran_off
 from langevin.trust.mixing import mixing
 from langevin.tuning.descent import descend
 from langevin.tuning.metric import curvature_scale, diagonal_scale, kind_for, learn
@@ -78,7 +79,7 @@ def find_everything(
     *,
     chains: range,
     seed: int,
-    scale: str = "auto",
+    scale: str | Scale = "auto",
     gather: bool = True,
     temperature: float = 1.0,
     tell: Callable[[int], object] = lambda gradients: None,
@@ -93,12 +94,14 @@ def find_everything(
         starts: positions with finite energies, (chains, dim).
         chains: numbers of the chains.
         seed: an int in [0, 2**64).
-        scale: "auto", "diagonal", "dense" or "low_rank".
+        scale: "auto", "diagonal", "dense" or "low_rank", or one that is given.
         gather: whether chains whose mode is far higher than the best one go there; else each stays at the mode that it found.
         temperature: of the target.
         tell: called with the number of gradients taken, now and then.
     """
-    walk = _Warmup(gradient_fn, chains, seed, kind_for(starts.shape[-1], scale), temperature, tell)
+    walk = _Warmup(
+        gradient_fn, chains, seed, scale if isinstance(scale, Scale) else kind_for(starts.shape[-1], scale), temperature, tell
+    )
     walk.start(starts, gather)
     for length in _WINDOWS:
         walk.adapt(length)
@@ -110,7 +113,13 @@ class _Warmup:
     """Chains with a scale and a step size that follow what they meet."""
 
     def __init__(
-        self, gradient_fn: GradientFn, chains: range, seed: int, kind: str, temperature: float, tell: Callable[[int], object]
+        self,
+        gradient_fn: GradientFn,
+        chains: range,
+        seed: int,
+        kind: str | Scale,
+        temperature: float,
+        tell: Callable[[int], object],
     ) -> None:
         self.gradient_fn, self.chains, self.seed, self.kind, self.tell = gradient_fn, chains, seed, kind, tell
         self.temperature, self.size, self.softness, self.limit = temperature, 0.1, 1.0, _LARGEST
@@ -120,10 +129,17 @@ class _Warmup:
     def start(self, starts: Tensor, gather: bool) -> None:
         """Find places, and the scale there."""
         found = descend(self.gradient_fn, starts, _DOWNHILL, 0.01 * self.temperature)
+        if found.is_lost.all() or ran_off(found.position, found.energy).any():
+            raise ValueError(
+                f"sample() went downhill to an energy of {float(found.energy.min()):.3g} at |theta| up to "
+                f"{float(found.position.abs().max()):.3g} and met no bottom. {SIGN_HINT} Or theta needs a prior"
+            )
         best, dim = int(found.energy.argmin()), starts.shape[-1]
         centre, position = found.position[best], found.position
-        self.scale: Scale
-        if self.kind == "dense":
+        taken = 0
+        if isinstance(self.kind, Scale):
+            self.scale = self.kind
+        elif self.kind == "dense":
             self.scale, taken = curvature_scale(self.gradient_fn, centre, len(self.chains))
         else:
             self.scale, stiffness, taken = diagonal_scale(self.gradient_fn, centre, self.seed, self.chains)
@@ -201,7 +217,9 @@ class _Warmup:
         self.size = min(self.limit, self.size * math.exp(max(-0.7, min(0.7, change))))
 
     def rescale(self) -> None:
-        """Learn the scale from the last two thirds of what was seen."""
+        """Learn the scale from the last two thirds of what was seen; one that was given stays."""
+        if isinstance(self.kind, Scale):
+            return
         seen = self.seen[len(self.seen) // 3 :]
         draws = torch.cat([begun(trace) for trace in seen]).flatten(0, 1)
         gradients = torch.cat([trace.gradients for trace in seen]).flatten(0, 1)

@@ -19,13 +19,13 @@ from torch import Tensor
 
 from langevin.engines import Trace, run_blocks
 from langevin.gradients import GradientFn
-from langevin.kernels import Kernel, KernelState
+from langevin.kernels import Kernel
 from langevin.trust import energy_residuals
-from langevin.tuning.walk import FIRST_STEP
 
 __all__ = ["WORK", "Limited", "begun", "limit_step", "mean_work"]
 
 WORK = 0.01  # E[min(R^2, 1)] wanted
+_NOBODY = 2**31
 _STEPS, _ROUNDS, _SMALLEST = 100, 20, 0.1
 
 
@@ -53,12 +53,13 @@ def limit_step(kernel: Kernel, gradient_fn: GradientFn, position: Tensor, *, cha
 
     R is of third order in the moves, and moves grow with the root of the step size: so the work grows with its third power.
     """
-    step_size, first = kernel.step_size(0), FIRST_STEP
+    step_size = kernel.step_size(0)
+    # From step 0, where a scale begins to follow the gradients; with the noise of chains that no run has.
+    others = range(_NOBODY + chains.start, _NOBODY + chains.stop)
     for _ in range(_ROUNDS):
         kernel = kernel.with_step_size(step_size)
-        start = KernelState(position, kernel.start(position), first)
-        traces = list(run_blocks(kernel, gradient_fn, start, seed=seed, chains=chains, num_steps=_STEPS))
-        first, work = first + _STEPS, mean_work(traces, kernel.temperature)
+        traces = list(run_blocks(kernel, gradient_fn, position, seed=seed, chains=others, num_steps=_STEPS))
+        work = mean_work(traces, kernel.temperature)
         end = traces[-1].state.position
         is_finite = bool(torch.isfinite(end).all())
         if work <= 1.5 * WORK and is_finite:

@@ -1,0 +1,220 @@
+"""`sample` without a sampler: what it finds is right, is said, is repeated, and is resumed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import langevin as lv
+from langevin.noise import normal
+
+COVARIANCE = torch.tensor([[1.0, 0.95, 0.0], [0.95, 1.0, 0.0], [0.0, 0.0, 1e-4]], dtype=torch.float64)
+GAUSSIAN = lv.targets.gaussian(COVARIANCE, mean=[3.0, -2.0, 100.0])
+QUICK = {"compile": False, "progress": False}
+
+
+def regression(rows=400):
+    x = normal(7, 0, range(rows), 2, dtype=torch.float64)
+    noise = normal(8, 0, range(rows), 1, dtype=torch.float64)[:, 0]
+    return x * torch.tensor([1.0, 50.0], dtype=torch.float64), x @ torch.tensor([1.0, -2.0], dtype=torch.float64) + 0.5 * noise
+
+
+def linear(p, x, y):
+    return torch.distributions.Normal(x @ p["b"], p["sigma"]).log_prob(y)
+
+
+MODEL = lv.Model(linear, {"b": lv.real(2), "sigma": lv.positive()}, {"b": torch.distributions.Normal(0.0, 10.0)})
+
+
+def exact_mean_and_sd(x, y):
+    """Return mean and sd of b for sigma at its estimate: with 400 rows the rest is 1 in 400."""
+    b = torch.linalg.lstsq(x, y[:, None]).solution[:, 0]
+    sigma = ((y - x @ b) ** 2).sum() / (len(y) - 2)
+    return b, (sigma * torch.linalg.inv(x.mT @ x)).diagonal().sqrt()
+
+
+def test_a_gaussian_of_any_shape_is_drawn_from():
+    """Widths from 1 to 1 / 100, correlation .95, a mean far from the starts: all moments within 5 standard errors."""
+    samples = lv.sample(GAUSSIAN, seed=3, **QUICK)
+    draws, size = samples.draws.flatten(0, 1), samples.trust["bulk ESS"].value
+    truth = COVARIANCE.diagonal()
+    assert ((draws.mean(0) - torch.tensor([3.0, -2.0, 100.0])).abs() < 5 * (truth / size) ** 0.5).all()
+    assert ((draws.var(0) / truth - 1).abs() < 5 * (2 / size) ** 0.5).all()
+    assert (draws[:, :2].mT.corrcoef()[0, 1] - 0.95).abs() < 5 * (1 - 0.95**2) / size**0.5
+    assert samples.trust.is_clean, samples.trust.warnings
+    assert size > samples.draws[..., 0].numel() / 3  # and fast: 2 steps an effective draw
+    assert samples.warmup_gradients < 2000
+
+
+def test_what_was_found_is_said_and_stored_and_repeated(capsys):
+    first = lv.sample(GAUSSIAN, num_draws=50, chains=4, **QUICK)
+    said = capsys.readouterr().out
+    assert all(word in said for word in ("scale: dense", "step_size", "bias_factor", "beta", "effective draw", "4 chains"))
+    assert said.splitlines()[1].strip() in first.description
+    again = lv.sample(GAUSSIAN, num_draws=50, chains=4, **QUICK)
+    assert torch.equal(first.draws, again.draws)
+    assert first.draws.shape == (4, 50, 3)
+    other = lv.sample(GAUSSIAN, num_draws=50, chains=4, seed=1, **QUICK)
+    assert not torch.equal(first.draws, other.draws)
+
+
+def test_no_two_chains_share_anything():
+    draws = lv.sample(GAUSSIAN, num_draws=300, **QUICK).draws[..., 0]
+    correlations = draws.corrcoef() - torch.eye(8, dtype=torch.float64)
+    assert correlations.abs().max() < 0.5
+
+
+@pytest.mark.parametrize("batch_size", [None, 50])
+def test_a_model_with_data(batch_size):
+    x, y = regression()
+    samples = lv.sample(MODEL, data={"y": y, "x": x.numpy()}, batch_size=batch_size, **QUICK)
+    mean, sd = exact_mean_and_sd(x, y)
+    b, size = samples["b"].flatten(0, 1), samples.trust["bulk ESS"].value
+    assert ((b.mean(0) - mean).abs() < 5 * sd / size**0.5).all()
+    heat = 0.0 if batch_size is None else 0.05  # of the variance, which minibatches may cost
+    assert ((b.var(0) / sd**2 - 1).abs() < heat + 0.01 + 5 * (2 / size) ** 0.5).all()
+    assert samples.trust.is_clean, samples.trust.warnings
+
+
+def test_starts():
+    x, y = regression()
+    settings = {"data": (x, y), "num_draws": 100, **QUICK}
+    for init in ("spread", {"sigma": 2.0}, torch.zeros(3, dtype=torch.float64), torch.ones(5, 3, dtype=torch.float64)):
+        samples = lv.sample(MODEL, init=init, **settings)
+        assert len(samples.status) == (5 if isinstance(init, torch.Tensor) and init.ndim == 2 else 8)
+        assert (samples["b"].mean((0, 1)) - exact_mean_and_sd(x, y)[0]).abs().max() < 0.05
+
+
+def test_chains_of_worse_modes_are_gathered_unless_they_are_spread(capsys):
+    """Two wells, 50 apart in energy: the one has no mass. Asked for spread starts, chains stay, and R-hat says so."""
+
+    def wells(theta):
+        return -torch.logsumexp(torch.stack([-50 * (theta[0] - 1.5) ** 2, -50.0 - 50 * (theta[0] + 1.5) ** 2]), 0)
+
+    target = lv.targets.energy(wells, dim=1)
+    samples = lv.sample(target, num_draws=200, **QUICK)
+    assert "far higher than the best" in capsys.readouterr().out
+    assert (samples.draws > 0).all()
+    with pytest.warns(lv.TrustWarning, match="chains disagree"):
+        spread = lv.sample(target, num_draws=200, init="spread", **QUICK)
+    assert (spread.draws > 0).any()
+    assert (spread.draws < 0).any()
+
+
+def test_two_modes_of_the_same_mass_are_said():
+    wells = lv.targets.energy(lambda theta: -torch.logaddexp(-2 * (theta[0] - 2) ** 2, -2 * (theta[0] + 2) ** 2) * 5, dim=1)
+    with pytest.warns(lv.TrustWarning, match="chains disagree"):
+        lv.sample(wells, num_draws=200, **QUICK)
+
+
+@pytest.mark.parametrize("scale", ["diagonal", "low_rank", COVARIANCE, COVARIANCE.diagonal()])
+def test_scales(scale):
+    samples = lv.sample(GAUSSIAN, scale=scale, num_draws=500, **QUICK)
+    size = samples.trust["bulk ESS"].value
+    assert ((samples.draws.flatten(0, 1).var(0) / COVARIANCE.diagonal() - 1).abs() < 5 * (2 / size) ** 0.5).all()
+
+
+def test_many_dimensions_take_a_low_rank_scale(capsys):
+    curvatures = torch.logspace(-2, 2, 600, dtype=torch.float64)
+    target = lv.targets.energy(lambda theta: 0.5 * (curvatures * theta**2).sum(), dim=600)
+    samples = lv.sample(target, num_draws=150, **QUICK)
+    assert "diagonal" in capsys.readouterr().out
+    ratio = (samples.draws.flatten(0, 1).square() * curvatures).mean()
+    assert abs(float(ratio) - 1) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    {
+        "no dim": (lambda: lv.sample(lv.targets.energy(lambda t: t @ t)), ValueError, r"init=.*knows its dim"),
+        "steps": (lambda: lv.sample(GAUSSIAN, num_steps=100), TypeError, r"num_steps=.*a sampler before.*100"),
+        "a sampler second": (lambda: lv.sample(GAUSSIAN, lv.sgld(0.1)), TypeError, "target="),
+        "draws with a sampler": (
+            lambda: lv.sample(lv.sgld(0.1), GAUSSIAN, torch.zeros(3), num_draws=9),
+            TypeError,
+            "num_draws=.*9",
+        ),
+        "no chains": (lambda: lv.sample(GAUSSIAN, chains=0), ValueError, "chains=.*0"),
+        "chains and rows": (lambda: lv.sample(GAUSSIAN, chains=3, init=torch.zeros(2, 3)), ValueError, "chains=.*2 rows.*3"),
+        "no draws": (lambda: lv.sample(GAUSSIAN, num_draws=0), ValueError, "num_draws=.*0"),
+        "a word": (lambda: lv.sample(GAUSSIAN, init="mode"), ValueError, "init=.*'mode'"),
+        "names": (lambda: lv.sample(GAUSSIAN, init={"a": 1.0}), TypeError, "init=.*no names"),
+        "a scale": (lambda: lv.sample(GAUSSIAN, scale="full"), ValueError, "scale=.*'full'"),
+        "no scale": (lambda: lv.sample(GAUSSIAN, scale=None), TypeError, "scale=.*None"),
+        "a small scale": (lambda: lv.sample(GAUSSIAN, scale=torch.eye(2)), ValueError, "scale=.*3 dimensions.*2"),
+        "not a target": (lambda: lv.sample("x"), TypeError, "kernel=.*'x'"),
+    }.values(),
+    ids=range(13),
+)
+def test_bad_input(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_a_log_density_of_the_wrong_sign_is_named():
+    """It has no bottom: going downhill it runs off."""
+    target = lv.targets.energy(lambda theta: -0.5 * theta @ theta, dim=2)
+    with pytest.raises(ValueError, match="minus sign"):
+        lv.sample(target, **QUICK)
+
+
+def test_a_run_on_disk_goes_on(tmp_path):
+    whole = lv.sample(GAUSSIAN, num_draws=40, chains=3, out=tmp_path / "run", **QUICK)
+    for samples in (lv.resume(tmp_path / "run", GAUSSIAN), lv.load_samples(tmp_path / "run")):
+        assert torch.equal(samples.draws, whole.draws)
+        assert samples.warmup_gradients == whole.warmup_gradients
+    with pytest.raises(TypeError, match="the target alone"):
+        lv.resume(tmp_path / "run", lv.sgld(0.1), GAUSSIAN)
+    given = {"num_steps": 60, "warmup": 20, **QUICK}
+    start = torch.zeros(3, 3, dtype=torch.float64)
+    whole = lv.sample(lv.sgld("auto"), GAUSSIAN, start, scale="auto", out=tmp_path / "given", **given)
+    assert torch.equal(lv.resume(tmp_path / "given", lv.sgld("auto"), GAUSSIAN).draws, whole.draws)
+    with pytest.raises(TypeError, match="a sampler before the target"):
+        lv.resume(tmp_path / "given", GAUSSIAN)
+
+
+SCRIPT = """
+import sys, torch, langevin as lv
+import langevin.chains.drive as driver
+driver._CHECKPOINT_SECONDS = 0.0
+def energy(theta):
+    return 0.5 * (theta @ theta) + 0.1 * (theta**4).sum()
+target = lv.targets.energy(energy, dim=2)
+if __name__ == "__main__":
+    print("ready", flush=True)
+    lv.sample(target, num_draws=int(sys.argv[2]), chains=4, out=sys.argv[1], compile=False, progress=False)
+"""
+
+
+def test_a_run_that_is_killed_goes_on_with_the_same_bits(tmp_path, monkeypatch):
+    """A real process, a real kill; the scale and the settings that it had found are in the folder."""
+    script = tmp_path / "killed.py"
+    script.write_text(SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen([sys.executable, script, tmp_path / "run", "3000"], env=environment)
+    state = tmp_path / "run" / "state.safetensors"
+    deadline, first = time.monotonic() + 120, None
+    while time.monotonic() < deadline and process.poll() is None:
+        now = state.stat().st_mtime_ns if state.exists() else None
+        if now is not None and first is not None and now != first:
+            break
+        first = first or now
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import killed
+
+    so_far = lv.load_samples(tmp_path / "run")
+    assert so_far.draws.shape[1] < 3000
+    resumed = lv.resume(tmp_path / "run", killed.target, progress=False)
+    whole = lv.sample(killed.target, num_draws=3000, chains=4, **QUICK)
+    assert torch.equal(resumed.draws, whole.draws)
+    assert Path(resumed.path or "").name == "run"
