@@ -332,3 +332,22 @@ GOOD = lv.targets.gaussian(COVARIANCE)
 def test_errors_say_what_to_do(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("sampler", ["msgld", "asgld", "adamax_sgld"])
+def test_a_bias_factor_that_is_found_suits_the_scale_of_the_gradients(sampler, tmp_path):
+    """At curvature 1e6 Adam's G is about 1e-3: a bias factor of 1 does nothing (FINDINGS L11), one in units of 1 / G does as for msgld."""
+    target = lv.targets.gaussian(1e-6 * IDENTITY)
+    start = 1e-3 * normal(2, range(20), 0, 2, dtype=torch.float64)
+    kernel = lv.SAMPLERS[sampler]("auto", bias_factor="auto", invariant=True)
+    samples = lv.sample(kernel, target, start, num_steps=1200, warmup=400, compile=False, out=tmp_path / "run")
+    found = float(samples.description.split("bias_factor ")[-1].split(";")[0])
+    expected = 9 * 1.9 / 0.1 * (1.0 if sampler == "msgld" else 1e3)  # adamax: its G follows the largest of recent gradients
+    assert found == pytest.approx(expected, rel=0.25 if sampler != "adamax_sgld" else 2.0)
+    ratio, size = samples.draws.flatten(0, 1).var(0) * 1e6, samples.trust["bulk ESS"].value
+    assert ((ratio - 1).abs() < 5 * (2 / size) ** 0.5).all()
+    assert torch.equal(lv.resume(tmp_path / "run", kernel, target).draws, samples.draws)
+    with pytest.raises(ValueError, match="bias_factor=.*invariant=True"):
+        lv.SAMPLERS[sampler]("auto", bias_factor="auto")
+    with pytest.raises(ValueError, match="found together"):
+        lv.sample(lv.SAMPLERS[sampler](0.1, bias_factor="auto", invariant=True), target, start, num_steps=50, warmup=10)

@@ -16,13 +16,14 @@ from langevin.chains.launch import launch
 from langevin.chains.meter import Progress
 from langevin.chains.plan import Keep, Plan
 from langevin.chains.tune import ScaleSetting, check_scale, epoch_of, warm_up, work_in_words
+from langevin.checks import needs
 from langevin.gradients import GradientFn, full, in_scale
 from langevin.kernels import Kernel, Scaled
 from langevin.scales import as_scale
 from langevin.schedules import AUTO
 from langevin.store import Samples
 from langevin.targets import Target
-from langevin.tuning import descend, find_step_size, limit_step
+from langevin.tuning import descend, find_step_size, limit_step, suitable_factor
 
 __all__ = ["run_given"]
 
@@ -70,6 +71,8 @@ def _tune(
         target, dataclasses.replace(plan, mode=None).gradient(target, columns, position), position, columns, plan.chains
     )
     kernel, texts = plan.kernel, []
+    if kernel.has_open_bias and kernel.step_size != AUTO:
+        raise needs("sample", "kernel", 'step_size="auto" with bias_factor="auto": they are found together', kernel.step_size)
     if scale is None and kernel.step_size != AUTO:
         return plan, position
     gradient_fn, exact = plan.gradient(target, columns, position), full(target, columns or None)
@@ -100,9 +103,14 @@ def _with_step_size(
 ) -> tuple[Kernel, Tensor, str]:
     """Find the step size that the law on Gaussians and the gradient's noise allow, in the kernel's scale."""
     find = partial(find_step_size, chains=plan.chains, seed=plan.seed, steps_per_epoch=epoch)
-    if not isinstance(kernel, Scaled):
-        found = find(kernel, gradient_fn, position)
-        return kernel.with_step_size(found.step_size), found.position, found.text
-    inside = in_scale(gradient_fn, kernel.scale, position)
-    found = find(kernel.inner, inside, torch.zeros_like(position))
-    return kernel.with_step_size(found.step_size), position + kernel.scale.push(found.position), found.text
+    inner, start, scale = kernel, position, None
+    if isinstance(kernel, Scaled):
+        inner, start, scale = kernel.inner, torch.zeros_like(position), kernel.scale
+        gradient_fn = in_scale(gradient_fn, scale, position)
+    text = ""
+    if inner.has_open_bias:
+        factor = suitable_factor(inner, find(inner.with_bias_factor(1.0), gradient_fn, start).squares)
+        kernel, inner, text = kernel.with_bias_factor(factor), inner.with_bias_factor(factor), f"bias_factor {factor:.3g}; "
+    found = find(inner, gradient_fn, start)
+    end = found.position if scale is None else position + scale.push(found.position)
+    return kernel.with_step_size(found.step_size), end, text + found.text

@@ -73,6 +73,8 @@ class Plan:
         kernel = kernel.for_run(manifest["warmup"], like)
         if kernel.step_size == AUTO and manifest["tuned"] is not None:
             kernel = kernel.with_step_size(manifest["tuned"])
+        if kernel.has_open_bias and manifest["bias_factor"] is not None:
+            kernel = kernel.with_bias_factor(manifest["bias_factor"])
         if manifest["scale"] is not None:
             kernel = Scaled.of(kernel, KINDS[manifest["scale"]](*scale_tensors(tensors)))
         return cls(
@@ -90,6 +92,7 @@ class Plan:
             "batch_size": self.batch_size, "keep": self.what, "compile": compile, "description": self.description,
             "tuned": self.kernel.step_size(0) if self.found else None, "found": self.found,
             "control_variate": None if self.mode is None else self.mode.double().tolist(),
+            "bias_factor": self.kernel.inputs(0).annealing if self.found and not self.kernel.differs_by_chain else None,
             "warmup_gradients": self.warmup_gradients,
             "recipe": None if self.recipe is None else list(self.recipe),
             "scale": type(self.kernel.scale).__name__ if isinstance(self.kernel, Scaled) else None,

@@ -182,6 +182,15 @@ class Kernel(ABC):
         """Return the same sampler with another step size."""
         return dataclasses.replace(self, step_size=as_schedule(self.name, "step_size", step_size))
 
+    @property
+    def has_open_bias(self) -> bool:
+        """Whether the bias factor is left to `sample`."""
+        return False
+
+    def with_bias_factor(self, factor: float) -> Self:
+        """Return the same sampler with a bias factor that was left open."""
+        return self
+
     def without_metric(self) -> tuple[Kernel, Preconditioner]:
         """Return the kernel with its metric made the identity, and the metric."""
         return self, Identity()

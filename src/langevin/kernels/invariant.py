@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from typing_extensions import override
 from langevin.checks import check_integer, needs
 from langevin.drifts import Memory, Momentum, Number, ScaledAverage
 from langevin.kernels.base import Kernel, StepInputs, follow
-from langevin.schedules import Schedule, as_schedule, constant
+from langevin.schedules import AUTO, Schedule, as_schedule, constant
 from langevin.targets import Evaluation
 
 __all__ = ["Invariant"]
@@ -41,7 +41,7 @@ class Invariant(Kernel):
 
     Args:
         drift: a scaled average: momentum, Adam, AdaMax or the Adam with a matrix.
-        annealing: what the bias factor is multiplied by, a schedule; any keeps the target.
+        annealing: what the bias factor is multiplied by, a schedule; any keeps the target. `AUTO` leaves the factor to `sample`.
         adapt_steps: first steps in which G follows the gradients; then it is frozen, which invariance needs, but for the
             exploration phases of a schedule, which are warm-ups again: `sample` keeps no draws of them. None takes the warm-up of
             `sample`; stepped by hand, G then follows for ever, and the law holds as far as it changes slowly.
@@ -58,7 +58,8 @@ class Invariant(Kernel):
         if not isinstance(self.drift, ScaledAverage):
             raise needs(self.name, "drift", "a scaled average of gradients, when invariant", self.drift, TypeError)
         object.__setattr__(self, "annealing", as_schedule(self.name, "annealing", self.annealing))
-        self._value("annealing", 0)
+        if not self.has_open_bias:
+            self._value("annealing", 0)
         if self.adapt_steps is not None:
             check_integer(self.name, "adapt_steps", self.adapt_steps, 1)
 
@@ -71,6 +72,15 @@ class Invariant(Kernel):
     @override
     def is_elementwise(self) -> bool:
         return self.drift.is_elementwise
+
+    @property
+    @override
+    def has_open_bias(self) -> bool:
+        return self.annealing == AUTO
+
+    @override
+    def with_bias_factor(self, factor: float) -> Self:
+        return dataclasses.replace(self, annealing=constant(factor)) if self.has_open_bias else self
 
     @override
     def start(self, position: Tensor) -> Memory:

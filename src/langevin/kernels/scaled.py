@@ -121,6 +121,15 @@ class Scaled(Kernel):
         inner = self.inner.with_step_size(step_size)
         return dataclasses.replace(self, step_size=inner.step_size, inner=inner)
 
+    @property
+    @override
+    def has_open_bias(self) -> bool:
+        return self.inner.has_open_bias
+
+    @override
+    def with_bias_factor(self, factor: float) -> Self:
+        return dataclasses.replace(self, inner=self.inner.with_bias_factor(factor))
+
     @override
     def noise_scale(self, inputs: StepInputs) -> Number:
         return self.inner.noise_scale(inputs)

@@ -23,7 +23,7 @@ def msgld(
 
     Args:
         step_size: ε on U; a number or a schedule.
-        bias_factor: a; a number, or a schedule along which it is annealed.
+        bias_factor: a; a number, a schedule along which it is annealed, or "auto" when invariant: found with the step size.
         beta: β, the smoothing factor of m.
         invariant: give the momentum the noise that makes exp(-U / τ) invariant (`kernels.Invariant` has its formula).
         temperature: τ.
@@ -56,7 +56,7 @@ def asgld(
 
     Args:
         step_size: ε on U; a number or a schedule.
-        bias_factor: a; a number, or a schedule along which it is annealed.
+        bias_factor: a; a number, a schedule along which it is annealed, or "auto" when invariant: found with the step size.
         betas: (β₁, β₂), with β₁**2 < β₂ (Theorem 3.2).
         eps_root: λ, inside the root.
         invariant: give the momentum the noise that makes exp(-U / τ) invariant once V is frozen (`kernels.Invariant`).
@@ -92,7 +92,7 @@ def asgld_full(
 
     Args:
         step_size: ε on U; a number or a schedule.
-        bias_factor: a; a number, or a schedule along which it is annealed.
+        bias_factor: a; a number, a schedule along which it is annealed, or "auto" when invariant: found with the step size.
         betas: (β₁, β₂), with β₁**2 < β₂.
         eps_root: λ, added to the eigenvalues of V.
         invariant: as in `asgld`.
@@ -125,7 +125,7 @@ def adamax_sgld(
 
     Args:
         step_size: ε on U; a number or a schedule.
-        bias_factor: a; a number, or a schedule along which it is annealed.
+        bias_factor: a; a number, a schedule along which it is annealed, or "auto" when invariant: found with the step size.
         betas: (β₁, β₂), with β₁ < β₂.
         eps: λ.
         invariant: as in `asgld`, with u frozen.
@@ -150,7 +150,7 @@ def adadelta_sgld(
 
     Args:
         step_size: ε on U; a number or a schedule.
-        bias_factor: a; a number, or a schedule along which it is annealed.
+        bias_factor: a; a number, a schedule along which it is annealed, or "auto" when invariant: found with the step size.
         beta: β, Zeiler's ρ.
         eps_root: λ, inside the roots.
         temperature: τ.
@@ -184,6 +184,8 @@ def _either_form(
 ) -> Langevin | Invariant:
     """Put a bias into its published or its invariant kernel."""
     check_bool(name, "invariant", invariant)
+    if isinstance(bias_factor, str) and not invariant:
+        raise needs(name, "bias_factor", 'a number or a schedule; "auto" needs invariant=True', bias_factor)
     if invariant:
         factor, annealing = _annealed(name, bias_factor)
         return make(Invariant, name, step_size, temperature, drift(factor), annealing, adapt_steps)
@@ -194,7 +196,9 @@ def _either_form(
 
 def _annealed(name: str, bias_factor: BiasFactor) -> tuple[float, Schedule]:
     """Split a bias factor into its constant part and its schedule."""
-    return (1.0, as_schedule(name, "bias_factor", bias_factor)) if callable(bias_factor) else (bias_factor, constant(1.0))
+    if callable(bias_factor) or isinstance(bias_factor, str):
+        return 1.0, as_schedule(name, "bias_factor", bias_factor)
+    return bias_factor, constant(1.0)
 
 
 NAMED: dict[str, Callable[..., Kernel]] = {

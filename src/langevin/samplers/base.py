@@ -13,8 +13,8 @@ __all__ = ["BiasFactor", "StepSize", "make"]
 StepSize = float | Callable[[int], float] | Literal["auto"]
 """A number, a schedule, or "auto": found by `sample` in a short warm-up, see `langevin.tuning`."""
 
-BiasFactor = float | Callable[[int], float]
-"""A number, or a schedule: a bias factor that is annealed to zero restores the target."""
+BiasFactor = float | Callable[[int], float] | Literal["auto"]
+"""A number, or a schedule: a bias factor that is annealed to zero restores the target; "auto" leaves it to `sample`."""
 
 Settings = ParamSpec("Settings")
 AnyKernel = TypeVar("AnyKernel", bound=Kernel)

@@ -40,7 +40,7 @@ _FIELDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "compile": ('True, False or "auto"', lambda v: v in (True, False, "auto")),
     "description": ("a text", lambda v: isinstance(v, str)),
     "found": ("a text", lambda v: isinstance(v, str)),
-    "tuned": ("None or a number > 0", lambda v: v is None or (_is_number(v) and v > 0)),
+    **dict.fromkeys(("tuned", "bias_factor"), ("None or a number > 0", lambda v: v is None or (_is_number(v) and v > 0))),
     "scale": (f"None or one of {', '.join(KINDS)}", lambda v: v is None or (isinstance(v, str) and v in KINDS)),
     "recipe": ("None or two numbers > 0", lambda v: v is None or (_are_numbers(v, 2) and min(v) > 0)),
     "control_variate": ("None or finite numbers", lambda v: v is None or (isinstance(v, list) and all(map(_is_number, v)))),

@@ -7,6 +7,7 @@ the variance that the sampler has for small steps and exact gradients. No formul
 the work over a step (`work`) bounds it further. A call without a sampler finds everything else, too (`warmup`).
 """
 
+from langevin.tuning.bias import suitable_factor
 from langevin.tuning.descent import descend, spread_starts
 from langevin.tuning.law import stationary_error
 from langevin.tuning.metric import KINDS
@@ -26,4 +27,5 @@ __all__ = [
     "sampler_at",
     "spread_starts",
     "stationary_error",
+    "suitable_factor",
 ]

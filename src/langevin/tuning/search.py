@@ -43,6 +43,7 @@ class Tuning:
     error: float  # predicted relative error of the stationary variance in the worst direction, with its sign
     discretisation: float  # the part of it that exact gradients would leave
     position: Tensor  # where the warm-up ended, (chains, dim)
+    squares: Tensor  # mean squared gradients there, (dim,)
 
 
 def find_step_size(
@@ -119,7 +120,7 @@ def find_step_size(
         def probe(step_size: float) -> Law:
             return Law.of(flat, step_size, unit(walk.direction.double()), squares.double())
 
-        return _choose(kernel, probe, directions, share, steps_per_epoch, walk.position)
+        return _choose(kernel, probe, directions, share, steps_per_epoch, walk.position, squares[0])
 
 
 def _directions(
@@ -174,6 +175,7 @@ def _choose(
     share: float,
     steps_per_epoch: float | None,
     position: Tensor,
+    squares: Tensor,
 ) -> Tuning:
     """Find the first step size, from small ones up, at which a direction's error leaves `share` or twice which is unstable."""
     stiff = directions[0]
@@ -212,4 +214,4 @@ def _choose(
         f"  predicted error of the variance there {100 * total:+.2g}% ({100 * discretisation:+.2g}% with exact gradients), "
         f"at most {100 * share:g}% asked for"
     )
-    return Tuning(low, text, stiff.curvature, stiff.noise, directions[1], total, discretisation, position)
+    return Tuning(low, text, stiff.curvature, stiff.noise, directions[1], total, discretisation, position, squares)

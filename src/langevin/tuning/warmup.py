@@ -22,6 +22,7 @@ from langevin.scales import Scale
 from langevin.trust import MAX_ELEMENTS, evenly_spaced
 from langevin.trust.judge import SIGN_HINT, ran_off
 from langevin.trust.mixing import mixing
+from langevin.tuning.bias import INERTIA, inertial_factor
 from langevin.tuning.descent import descend
 from langevin.tuning.metric import curvature_scale, diagonal_scale, kind_for, learn
 from langevin.tuning.walk import FIRST_STEP
@@ -30,7 +31,6 @@ from langevin.tuning.work import WORK, begun, mean_work
 __all__ = ["Found", "find_everything", "sampler_at"]
 
 _LARGEST = 2.0  # 2 ε + h^2 in units of the inverse curvature: half the limit of stability on a Gaussian
-_INERTIA = 0.9  # share of h^2 in it
 _DOWNHILL = 400  # gradients until a mode, at most
 _WINDOWS = (75, 150, 225, 200)  # steps after each of which the scale is learnt anew
 _SOFTEST = 0.3  # what β is set by at the least: a slower velocity does not help where one direction is far wider than the rest
@@ -69,8 +69,7 @@ def sampler_at(size: float, softness: float = 1.0, temperature: float = 1.0) -> 
     10 percent of the best for both the mean and the variance of a Gaussian, from size 0.03 to 2.
     """
     beta = math.exp(-0.7 * (size * softness) ** 0.5)
-    factor = _INERTIA / (1 - _INERTIA) * (1 + beta) / (1 - beta)
-    return msgld((1 - _INERTIA) * size / 2, bias_factor=factor, beta=beta, invariant=True, temperature=temperature)
+    return msgld((1 - INERTIA) * size / 2, bias_factor=inertial_factor(beta), beta=beta, invariant=True, temperature=temperature)
 
 
 def find_everything(
