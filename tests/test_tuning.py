@@ -336,7 +336,7 @@ def test_errors_say_what_to_do(call, error, message):
 
 @pytest.mark.parametrize("sampler", ["msgld", "asgld", "adamax_sgld"])
 def test_a_bias_factor_that_is_found_suits_the_scale_of_the_gradients(sampler, tmp_path):
-    """At curvature 1e6 Adam's G is about 1e-3: a bias factor of 1 does nothing (FINDINGS L11), one in units of 1 / G does as for msgld."""
+    """At curvature 1e6 Adam's G is about 1e-3: a bias factor of 1 does nothing, one in units of 1 / G does as for msgld."""
     target = lv.targets.gaussian(1e-6 * IDENTITY)
     start = 1e-3 * normal(2, range(20), 0, 2, dtype=torch.float64)
     kernel = lv.SAMPLERS[sampler]("auto", bias_factor="auto", invariant=True)
@@ -347,7 +347,7 @@ def test_a_bias_factor_that_is_found_suits_the_scale_of_the_gradients(sampler, t
     ratio, size = samples.draws.flatten(0, 1).var(0) * 1e6, samples.trust["bulk ESS"].value
     assert ((ratio - 1).abs() < 5 * (2 / size) ** 0.5).all()
     assert torch.equal(lv.resume(tmp_path / "run", kernel, target).draws, samples.draws)
-    with pytest.raises(ValueError, match="bias_factor=.*invariant=True"):
+    with pytest.raises(ValueError, match=r"bias_factor=.*invariant=True"):
         lv.SAMPLERS[sampler]("auto", bias_factor="auto")
     with pytest.raises(ValueError, match="found together"):
         lv.sample(lv.SAMPLERS[sampler](0.1, bias_factor="auto", invariant=True), target, start, num_steps=50, warmup=10)
