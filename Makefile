@@ -46,6 +46,7 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/control_variates.py
 	$(BIN)/python benchmarks/step_size.py | tee docs/benchmarks/step_size.txt
+	$(BIN)/python benchmarks/work.py | tee docs/benchmarks/work.txt
 
 bench-optim: .venv/installed
 	$(BIN)/python benchmarks/optim.py

@@ -1,0 +1,78 @@
+"""Writes docs/evidence.md from the records of `langevin check --out FOLDER`.
+
+langevin check --out docs/evidence && python tools/evidence_page.py docs/evidence
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+PAGE = Path(__file__).parents[1] / "docs" / "evidence.md"
+HEAD = """# Evidence
+
+What is tested by `langevin check`, by which command, and what came out; each part also runs samplers that are broken on purpose, and
+fails when one of them passes. Records: [docs/evidence](evidence). This page is made from them (`tools/evidence_page.py`).
+
+```
+langevin check law         # exact laws of the samplers' recursions against runs
+langevin check invariance  # Gandy and Scott's exact test (2020), false rejections at most 1e-5 for all of it
+langevin check sbc         # simulation-based calibration (Talts et al. 2018), rank histograms with simultaneous bands
+langevin check reference   # the default call on posteriors of posteriordb, LANGEVIN_DATA for those that do not ship
+```
+"""
+REFERENCE = """## Posteriors with reference draws
+
+`lv.sample(model, data=..., seed=0)` and nothing else: 8 chains, 1000 draws. *Right*: every mean within 4 Monte Carlo errors and 5 % of the
+sd of the reference, every sd within 5 % and 4 Monte Carlo errors; "off" is the largest deviation over what is allowed. *Gradients per
+effective draw* are those of the run, for the parameter with the smallest bulk ESS; those of the warm-up, for each chain, stand apart. NUTS
+is numpyro's, measured by `benchmarks/nuts.py` ([record](evidence/nuts.json) with versions and seconds), 4 chains, 1000 draws after 1000 of
+warm-up; "not shrunk" leaves out the shrinkage of its covariance, which small parameters suffer from.
+"""
+
+
+def main() -> None:
+    records = [json.loads(path.read_text()) for path in sorted(Path(sys.argv[1]).glob("*.json")) if path.name != "nuts.json"]
+    parts = [HEAD]
+    for record in sorted(records, key=lambda record: record["part"] != "reference"):
+        parts.append(reference(record) if record["part"] == "reference" else summary(record))
+    PAGE.write_text("\n".join(parts))
+    print(PAGE)
+
+
+def table(lines: list[list[object]]) -> str:
+    lines = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
+    return "\n".join(f"| {' | '.join(cell(value) for value in line)} |" for line in lines)
+
+
+def cell(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def reference(record: dict) -> str:
+    columns = [name for name in record["rows"][0] if name not in ("name", "passed", "must_fail", "is_right", "first warning")]
+    lines = [["posterior", *columns], *([row["name"], *(row[name] for name in columns)] for row in record["rows"])]
+    words = [f"- {row['name']}: {row['first warning']}" for row in record["rows"] if row["first warning"] and not row["must_fail"]]
+    said = ["What it said, the first sentence of each:", "", *words] if words else ["It said nothing."]
+    return "\n".join([REFERENCE, table(lines), "", *(f"{note}." for note in record["notes"]), "", *said, ""])
+
+
+def summary(record: dict) -> str:
+    twins = [row for row in record["rows"] if row["must_fail"]]
+    good = [row for row in record["rows"] if not row["must_fail"]]
+    verdict = "passed" if record["passed"] else "FAILED"
+    lines = [
+        f"## {record['part'].capitalize()}: {verdict}",
+        "",
+        f"{record['about']}. Seed {record['seed']}: {sum(row['passed'] for row in good)} of {len(good)} accepted, "
+        f"{sum(not row['passed'] for row in twins)} of {len(twins)} broken samplers refused.",
+    ]
+    picture = f"evidence/{record['part']}.png"
+    if (PAGE.parent / picture).exists():
+        lines += ["", f"![{record['part']}]({picture})"]
+    return "\n".join([*lines, "", *(f"{note}." for note in record["notes"]), ""])
+
+
+if __name__ == "__main__":
+    main()
