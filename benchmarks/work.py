@@ -3,8 +3,8 @@
     python benchmarks/work.py | tee docs/benchmarks/work.txt
 
 For each energy in one dimension, in its own scale, and each size 2 ε + h^2 of the step of the invariant MSGLD (the limit on a
-Gaussian is 4): the relative error of the variance against quadrature with its standard error over chains, that of the configurational
-temperature, and E[min(R^2, 1)] of the trapezoid residual R. `sample` asks for 0.01.
+Gaussian is 4): the relative error of the variance against quadrature with its standard error over chains, that of the
+configurational temperature, and E[min(R^2, 1)] of the trapezoid residual R. `sample` asks for 0.01.
 """
 
 from __future__ import annotations

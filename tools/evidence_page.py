@@ -12,8 +12,8 @@ from pathlib import Path
 PAGE = Path(__file__).parents[1] / "docs" / "evidence.md"
 HEAD = """# Evidence
 
-What is tested by `langevin check`, by which command, and what came out; each part also runs samplers that are broken on purpose, and
-fails when one of them passes. Records: [docs/evidence](evidence). This page is made from them (`tools/evidence_page.py`).
+What is tested by `langevin check`, by which command, and what came out; each part also runs samplers that are broken on purpose,
+and fails when one of them passes. Records: [docs/evidence](evidence). This page is made from them (`tools/evidence_page.py`).
 
 ```
 langevin check law         # exact laws of the samplers' recursions against runs
@@ -24,15 +24,16 @@ langevin check reference   # the default call on posteriors of posteriordb, LANG
 """
 REFERENCE = """## Posteriors with reference draws
 
-`lv.sample(model, data=..., seed=0)` and nothing else: 8 chains, 1000 draws. *Right*: every mean within 4 Monte Carlo errors and 5 % of the
-sd of the reference, every sd within 5 % and 4 Monte Carlo errors; "off" is the largest deviation over what is allowed. *Gradients per
-effective draw* are those of the run, for the parameter with the smallest bulk ESS; those of the warm-up, for each chain, stand apart. NUTS
-is numpyro's, measured by `benchmarks/nuts.py` ([record](evidence/nuts.json) with versions and seconds), 4 chains, 1000 draws after 1000 of
-warm-up; "not shrunk" leaves out the shrinkage of its covariance, which small parameters suffer from.
+`lv.sample(model, data=..., seed=0)` and nothing else: 8 chains, 1000 draws. *Right*: every mean within 4 Monte Carlo errors and
+5 % of the sd of the reference, every sd within 5 % and 4 Monte Carlo errors; "off" is the largest deviation over what is allowed.
+*Gradients per effective draw* are those of the run, for the parameter with the smallest bulk ESS; those of the warm-up, for each
+chain, stand apart. NUTS is numpyro's, measured by `benchmarks/nuts.py` ([record](evidence/nuts.json) with versions and seconds), 4
+chains, 1000 draws after 1000 of warm-up; "not shrunk" leaves out the shrinkage of its covariance, which small parameters suffer from.
 """
 
 
 def main() -> None:
+    """Write the page."""
     records = [json.loads(path.read_text()) for path in sorted(Path(sys.argv[1]).glob("*.json")) if path.name != "nuts.json"]
     parts = [HEAD]
     for record in sorted(records, key=lambda record: record["part"] != "reference"):
@@ -42,15 +43,18 @@ def main() -> None:
 
 
 def table(lines: list[list[object]]) -> str:
+    """Return lines as a table of markdown."""
     lines = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
     return "\n".join(f"| {' | '.join(cell(value) for value in line)} |" for line in lines)
 
 
 def cell(value: object) -> str:
+    """Return a number with three digits."""
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def reference(record: dict) -> str:
+    """Return the part on posteriors."""
     columns = [name for name in record["rows"][0] if name not in ("name", "passed", "must_fail", "is_right", "first warning")]
     lines = [["posterior", *columns], *([row["name"], *(row[name] for name in columns)] for row in record["rows"])]
     words = [f"- {row['name']}: {row['first warning']}" for row in record["rows"] if row["first warning"] and not row["must_fail"]]
@@ -59,6 +63,7 @@ def reference(record: dict) -> str:
 
 
 def summary(record: dict) -> str:
+    """Return the part on one of the other checks."""
     twins = [row for row in record["rows"] if row["must_fail"]]
     good = [row for row in record["rows"] if not row["must_fail"]]
     verdict = "passed" if record["passed"] else "FAILED"
