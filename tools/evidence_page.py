@@ -27,8 +27,9 @@ REFERENCE = """## Posteriors with reference draws
 `lv.sample(model, data=..., seed=0)` and nothing else: 8 chains, 1000 draws. *Right*: every mean within 4 Monte Carlo errors and
 5 % of the sd of the reference, every sd within 5 % and 4 Monte Carlo errors; "off" is the largest deviation over what is allowed.
 *Gradients per effective draw* are those of the run, for the parameter with the smallest bulk ESS; those of the warm-up, for each
-chain, stand apart. NUTS is numpyro's, measured by `benchmarks/nuts.py` ([record](evidence/nuts.json) with versions and seconds), 4
-chains, 1000 draws after 1000 of warm-up; "not shrunk" leaves out the shrinkage of its covariance, which costs it on small parameters.
+chain, stand apart. NUTS is numpyro's, measured by `benchmarks/nuts.py` ([record](evidence/nuts.json) with versions and seconds),
+4 chains, 1000 draws after 1000 of warm-up; "not shrunk" leaves out the shrinkage of its covariance, which costs it on small
+parameters.
 """
 
 
