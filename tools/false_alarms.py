@@ -1,14 +1,17 @@
-"""How often `samples.trust` warns of runs that are right: `python tools/false_alarms.py [seeds]` prints the rate for each target.
+"""How often `samples.trust` warns of runs that are right: `python tools/false_alarms.py [seeds [first seed]]` prints the rates.
 
-A run is four chains. Many runs are made in one call: chains run together are what they are alone, so each group of four is a run.
+First samplers with settings that are right, then the call without settings. A run is four chains. Many runs are made in one call: chains run together are what they are alone, so each group of four is a run.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
+import io
 import sys
 import warnings
+from collections.abc import Iterator
 
 import torch
 
@@ -49,6 +52,9 @@ def recipes() -> dict[str, Recipe]:
         "30 dimensions, sghmc": (
             lv.sghmc(0.05), lv.targets.gaussian(covariance(30, 0.0, 1.5)), 30, {"num_steps": 10_000, "thin": 2}
         ),
+        "correlated 2, sghmc": (
+            lv.sghmc(0.01), lv.targets.gaussian(covariance(2, 0.9, 1.0)), 2, {"num_steps": 60_000, "thin": 10}
+        ),
         "Student t, 5 degrees, msgld": (
             lv.msgld(0.3, invariant=True), lv.targets.energy(lambda t: 3 * (1 + t * t / 5).log().sum()), 3, {"num_steps": 8000}
         ),
@@ -83,17 +89,41 @@ def runs(recipe: Recipe, seed: int) -> list[lv.Samples]:
     return found
 
 
+def without_settings(seed: int) -> Iterator[tuple[str, lv.Samples]]:
+    """Yield runs of the call without settings, eight chains each."""
+    x = lv.noise.normal(1, 0, 0, 200 * 5, dtype=torch.float64).reshape(200, 5)
+    y = (x[:, 0] - 0.5 * x[:, 1] + lv.noise.normal(2, 0, 0, 200, dtype=torch.float64) > 0).double()
+    targets = {
+        "Gaussian": (lv.targets.gaussian(covariance(10, 0.5, 20.0)), None),
+        "exp(x) - x": (lv.targets.energy(lambda t: (t.exp() - t).sum(), dim=3), None),
+        "Student t, 5 degrees": (lv.targets.energy(lambda t: 3 * (1 + t * t / 5).log().sum(), dim=3), None),
+        "logistic regression": (lv.targets.likelihood(logistic, prior=lv.priors.gaussian(std=2.0), dim=5), (x, y)),
+    }
+    for name, (target, data) in targets.items():
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield f"{name}, no settings", lv.sample(target, data=data, seed=seed, compile=False, progress=False)
+
+
 def main() -> None:
     """Print how many runs warn, for each target and in all."""
     warnings.simplefilter("ignore", lv.TrustWarning)
-    seeds, alarms, total = int(sys.argv[1]) if len(sys.argv) > 1 else 1, 0, 0
+    count, first = (int(sys.argv[k]) if len(sys.argv) > k else default for k, default in ((1, 1), (2, 0)))
+    seeds, found = range(first, first + count), collections.defaultdict(list)
     for name, recipe in recipes().items():
-        found = [run.trust.warnings for seed in range(seeds) for run in runs(recipe, seed)]
-        kinds = collections.Counter(sentence.split(":")[0] for sentences in found for sentence in sentences)
-        count = sum(map(bool, found))
-        alarms, total = alarms + count, total + len(found)
-        print(f"{name:30} {count:3} of {len(found)} runs warn  {dict(kinds) or ''}", flush=True)
-    print(f"{alarms} of {total} runs warn, {alarms / total:.1%}")
+        found[name] = [run.trust.warnings for seed in seeds for run in runs(recipe, seed)]
+        say(name, found[name])
+    for seed in range(TOGETHER * first, TOGETHER * (first + count)):
+        for name, samples in without_settings(seed):
+            found[name].append(samples.trust.warnings)
+    for name in [name for name in found if name not in recipes()]:
+        say(name, found[name])
+    say("in all", [sentences for each in found.values() for sentences in each])
+
+
+def say(name: str, found: list[list[str]]) -> None:
+    """Print how many of some runs warn."""
+    kinds = collections.Counter(sentence.split(":")[0] for sentences in found for sentence in sentences)
+    print(f"{name:34} {sum(map(bool, found)):3} of {len(found)} runs warn  {dict(kinds) or ''}", flush=True)
 
 
 if __name__ == "__main__":
