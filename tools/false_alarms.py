@@ -1,6 +1,7 @@
 """How often `samples.trust` warns of runs that are right: `python tools/false_alarms.py [seeds [first seed]]` prints the rates.
 
-First samplers with settings that are right, then the call without settings. A run is four chains. Many runs are made in one call: chains run together are what they are alone, so each group of four is a run.
+First samplers with settings that are right, then the call without settings. A run is four chains; many runs are made in one call:
+chains run together are what they are alone, so each group of four is a run. The call without settings has eight, and is made alone.
 """
 
 from __future__ import annotations
