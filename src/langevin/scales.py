@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 from typing_extensions import override
 
 from langevin.checks import needs
@@ -93,7 +94,7 @@ class Dense(Scale):
 
     @override
     def push(self, vector: Tensor) -> Tensor:
-        return vector @ self.root.mT
+        return linear(vector, self.root)  # R y; a transposed view would be an alias, which a compiled scan refuses
 
     @override
     def pull(self, gradient: Tensor) -> Tensor:
@@ -127,7 +128,7 @@ class LowRank(Scale):
         return self._stretched(self.std * gradient)
 
     def _stretched(self, vector: Tensor) -> Tensor:
-        return vector + (vector @ self.vectors * (self.stretch - 1)) @ self.vectors.mT
+        return vector + linear(vector @ self.vectors * (self.stretch - 1), self.vectors)
 
     @override
     def describe(self) -> str:

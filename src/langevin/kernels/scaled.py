@@ -77,15 +77,14 @@ class Scaled(Kernel):
     @property
     @override
     def formula(self) -> Callable[..., tuple[Tensor, Memory]]:
-        bare = self.inner.formula
-        pull, push = self.scale.pull, self.scale.push
+        bare, scale = self.inner.formula, self.scale  # one object: the compiler refuses to see its tensors twice
 
         def update(
             position: Tensor, evaluation: Evaluation, noise: Tensor, memory: Memory, inputs: StepInputs
         ) -> tuple[Tensor, Memory]:
-            known = Evaluation(evaluation.energy, pull(evaluation.gradient))
+            known = Evaluation(evaluation.energy, scale.pull(evaluation.gradient))
             moved, memory = bare(torch.zeros_like(position), known, noise, memory, inputs)
-            return position + push(moved), memory
+            return position + scale.push(moved), memory
 
         return update
 
