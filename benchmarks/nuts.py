@@ -2,7 +2,7 @@
 
     python benchmarks/nuts.py                     all of them; writes docs/evidence/nuts.json (half an hour on one core)
     python benchmarks/nuts.py NAME ...            these alone; the others in the record stay
-    python benchmarks/nuts.py --points FILE.npz   points and log densities for tests/evidence/test_reference.py, nothing else
+    python benchmarks/nuts.py --points FILE.npz   points and log densities for tests/evidence/test_posteriordb.py, nothing else
 
 It runs in the environment of the JAX peers, .venv-jax, which benchmarks/sample.py makes; `.venv-jax/bin/python -m pip install
 numpyro==0.22.0` adds numpyro and leaves JAX as it is. The data are those of LANGEVIN_DATA, or the ones that ship with the tests.

@@ -90,7 +90,7 @@ def test_the_library_runs_without_a_place_to_write_to(tmp_path):
     """Neither a home nor a package that can be written to: sampling and optimizing work all the same."""
     (tmp_path / "file").write_text("")
     script = """
-    import os, pathlib, torch
+    import os, pathlib, torch, warnings
     from numba.core import caching
     def no_place(self, *args):
         raise RuntimeError("the library asked numba for a place of its own")
@@ -100,6 +100,7 @@ def test_the_library_runs_without_a_place_to_write_to(tmp_path):
     p = torch.nn.Parameter(torch.zeros(3))
     p.grad = torch.ones(3)
     lv.optim.SGLD([p], lr=0.1, num_data=1, fused=True).step()
+    warnings.simplefilter("ignore", lv.TrustWarning)  # five steps are few
     lv.sample(lv.sgld(0.1), lv.targets.gaussian([[1.0]]), torch.zeros(2, 1), num_steps=5)
     """
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "file"), "HOME": str(tmp_path / "file")}

@@ -81,8 +81,8 @@ def test_what_cannot_be_compiled_goes_on_eagerly_with_one_line_of_explanation():
 
     with pytest.warns(UserWarning, match="goes on uncompiled, since compiling failed") as caught:
         samples = lv.sample(lv.sgld(0.01), lv.targets.energy(stubborn), START, num_steps=20, compile=True)
-    assert len(caught) == 1
-    assert len(str(caught[0].message).splitlines()) == 1
+    (said,) = [warning for warning in caught if not issubclass(warning.category, lv.TrustWarning)]
+    assert len(str(said.message).splitlines()) == 1
     assert not samples.compiled
     expected = lv.sample(lv.sgld(0.01), lv.targets.energy(stubborn), START, num_steps=20, compile=False)
     assert torch.equal(samples.draws, expected.draws)

@@ -237,7 +237,7 @@ def test_sample_warns_once_with_all_sentences_where_it_was_called():
         samples = lv.sample(lv.sgld(1.9), lv.targets.gaussian([[1.0]]), starts(1), num_steps=2000, compile=False)
     (warning,) = caught
     assert warning.filename == __file__
-    assert len(samples.trust.warnings) == 2
+    assert len(samples.trust.warnings) == 3  # one chain, hot, and thrown out
     assert all(sentence in str(warning.message) for sentence in samples.trust.warnings)
     assert issubclass(lv.TrustWarning, UserWarning)
 
@@ -313,7 +313,7 @@ def test_many_draws_and_elements_are_looked_at_in_part(tmp_path):
 
 def test_moments_alone_still_have_a_temperature():
     samples = run(lv.sgld(1.9), lv.targets.gaussian([[1.0]]), keep="moments")
-    assert said(samples) >= {"no draws", "too hot"}
+    assert said(samples) == {"too hot"}
 
 
 def test_sample_imports_neither_arviz_nor_pandas():

@@ -94,6 +94,8 @@ for name in ("jinja2", "sklearn", "torchmetrics", "ray", "langevin_paper"):
 import torch
 import langevin as lv
 assert lv.__file__.startswith(sys.prefix), lv.__file__
+import warnings
+warnings.simplefilter("ignore", lv.TrustWarning)  # twenty steps are few
 samples = lv.sample(lv.sgld(0.1), lv.targets.gaussian([[1.0]]), torch.zeros(2, 1), num_steps=20, compile=False, progress=False)
 assert samples.draws.shape == (2, 20, 1) and samples.draws.isfinite().all()
 weight = torch.nn.Parameter(torch.ones(3))

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -145,7 +146,7 @@ def test_many_dimensions_take_a_low_rank_scale(capsys):
         "chains and rows": (lambda: lv.sample(GAUSSIAN, chains=3, init=torch.zeros(2, 3)), ValueError, "chains=.*2 rows.*3"),
         "no draws": (lambda: lv.sample(GAUSSIAN, num_draws=0), ValueError, "num_draws=.*0"),
         "a word": (lambda: lv.sample(GAUSSIAN, init="mode"), ValueError, "init=.*'mode'"),
-        "names": (lambda: lv.sample(GAUSSIAN, init={"a": 1.0}), TypeError, "init=.*no names"),
+        "names": (lambda: lv.sample(GAUSSIAN, init={"a": 1.0}), TypeError, "init=.*for a Model"),
         "a scale": (lambda: lv.sample(GAUSSIAN, scale="full"), ValueError, "scale=.*'full'"),
         "no scale": (lambda: lv.sample(GAUSSIAN, scale=None), TypeError, "scale=.*None"),
         "a small scale": (lambda: lv.sample(GAUSSIAN, scale=torch.eye(2)), ValueError, "scale=.*3 dimensions.*2"),
@@ -218,3 +219,83 @@ def test_a_run_that_is_killed_goes_on_with_the_same_bits(tmp_path, monkeypatch):
     whole = lv.sample(killed.target, num_draws=3000, chains=4, **QUICK)
     assert torch.equal(resumed.draws, whole.draws)
     assert Path(resumed.path or "").name == "run"
+
+
+def test_more_elements_than_a_block_takes():
+    target = lv.targets.energy(lambda theta: 0.5 * theta @ theta, dim=30_000)
+    samples = lv.sample(target, num_draws=20, chains=6, **QUICK)
+    assert abs(float(samples.draws.square().mean()) - 1) < 0.02
+
+
+def test_an_energy_with_jumps_is_named_and_one_with_kinks_is_not():
+    """Gradients do not see jumps, so the law is another: variance 1 instead of .55 here."""
+    jumps = lv.targets.energy(lambda theta: 0.5 * theta @ theta + torch.floor(theta.abs().sum()), dim=1)
+    with pytest.warns(lv.TrustWarning, match="jumps"):
+        lv.sample(jumps, num_draws=100, **QUICK)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", lv.TrustWarning)
+        laplace = lv.sample(lv.targets.energy(lambda theta: theta.abs().sum(), dim=1), num_draws=600, **QUICK)
+    assert abs(float(laplace.draws.var()) / 2 - 1) < 0.05 + 5 * (5 / laplace.trust["bulk ESS"].value) ** 0.5
+
+
+class Raising(lv.targets.Target):
+    """A Gaussian that raises where half of the random starts are."""
+
+    dim = 1
+
+    def evaluate(self, position, batch=None):
+        if (position > 0).any():
+            raise RuntimeError("too far")
+        return lv.targets.Evaluation(0.5 * (position + 8).square().sum(-1), position + 8)
+
+
+def test_starts_at_which_the_target_raises_are_drawn_again():
+    samples = lv.sample(Raising(), num_draws=400, **QUICK)
+    assert abs(float(samples.draws.mean()) + 8) < 0.2
+    assert all(status.is_healthy for status in samples.status)
+
+
+def test_tensors_of_another_dtype_are_named():
+    x = torch.ones(5, 2)
+    target = lv.targets.energy(lambda theta: ((x @ theta) ** 2).sum(), dim=2)
+    with pytest.raises(TypeError, match=r"init=.*dtype of the target's own tensors"):
+        lv.sample(target, **QUICK)
+    samples = lv.sample(lv.targets.energy(lambda theta: ((x @ theta) ** 2).sum() + theta @ theta), init=torch.zeros(2), **QUICK)
+    assert samples.draws.dtype == torch.float32
+
+
+def test_what_is_not_wrong_is_not_said(recwarn):
+    lv.sample(lv.targets.gaussian([[1.0]]), keep="moments", num_draws=300, **QUICK)
+    assert not [warning for warning in recwarn if issubclass(warning.category, lv.TrustWarning)]
+
+
+def test_a_flat_direction_is_named():
+    target = lv.targets.energy(lambda theta: 0.5 * theta[0] ** 2 + 0 * theta[1], dim=2)
+    with pytest.warns(lv.TrustWarning, match="flat"):
+        lv.sample(target, num_draws=500, **QUICK)
+
+
+def test_the_warm_up_shares_no_number_with_the_run_nor_with_itself(monkeypatch):
+    """Every address of a normal is drawn once: starts, jitter, windows, the search after them, and the run."""
+    import langevin.engines.blocks as blocks
+    import langevin.tuning.descent as descent
+    import langevin.tuning.metric as metric
+    import langevin.tuning.walk as walk
+    import langevin.tuning.warmup as warmup
+
+    seen = []
+
+    def watched(seed, stream, step, size, **settings):
+        streams = stream if isinstance(stream, range) else range(stream, stream + 1)
+        steps = step if isinstance(step, range) else range(step, step + 1)
+        seen.extend((one, each) for one in streams for each in steps)
+        return normal(seed, stream, step, size, **settings)
+
+    for module in (blocks, descent, metric, walk, warmup):
+        monkeypatch.setattr(module, "normal", watched)
+    noisy = lv.targets.energy(lambda theta: 0.5 * theta @ theta, dim=2, gradient_noise=0.5)
+    lv.sample(noisy, num_draws=30, chains=2, **QUICK)
+    lv_given = lv.sample(lv.sgld("auto"), noisy, torch.zeros(2, 2, dtype=torch.float64), num_steps=30, warmup=10, scale="low_rank",
+                         seed=0, first_chain=2, **QUICK)  # fmt: skip
+    assert len(lv_given.draws) == 2
+    assert len(seen) == len(set(seen))

@@ -18,7 +18,7 @@ from langevin.scales import Scale
 from langevin.targets import Batch, Evaluation, Target
 from langevin.targets.base import check_dim, check_target
 
-__all__ = ["GradientFn", "control_variate", "energy_gradient", "find_mode", "full", "in_scale", "minibatch", "noisy"]
+__all__ = ["GradientFn", "control_variate", "energy_gradient", "find_mode", "full", "in_scale", "minibatch", "noisy", "tolerant"]
 
 Draws = tuple[Tensor, ...]
 """What is random in a gradient: tensors whose first axes are the step and the chain."""
@@ -233,6 +233,31 @@ def in_scale(gradient_fn: GradientFn, scale: Scale, origin: Tensor) -> GradientF
     def evaluate(position: Tensor, drawn: Draws) -> Evaluation:
         energy, gradient = inner(origin + push(position), drawn)
         return Evaluation(energy, pull(gradient))
+
+    return GradientFn(gradient_fn.draw, evaluate)
+
+
+def tolerant(gradient_fn: GradientFn) -> GradientFn:
+    """Return the exact gradient, with an infinite energy where the target raises; where it does for all chains, so does this."""
+    inner = gradient_fn.evaluate
+
+    def attempt(position: Tensor) -> tuple[Evaluation, Exception | None, int]:
+        """Evaluate; return also an error, and how many chains raised one, found by halving."""
+        try:
+            return inner(position, ()), None, 0
+        except Exception as error:
+            if len(position) == 1:
+                return Evaluation(position.new_full((1,), torch.inf), torch.full_like(position, torch.nan)), error, 1
+        half = len(position) // 2
+        (first, one, few), (second, other, more) = attempt(position[:half]), attempt(position[half:])
+        both = Evaluation(torch.cat([first.energy, second.energy]), torch.cat([first.gradient, second.gradient]))
+        return both, one or other, few + more
+
+    def evaluate(position: Tensor, drawn: Draws) -> Evaluation:
+        found, error, failed = attempt(position)
+        if error is not None and failed == len(position):
+            raise error
+        return found
 
     return GradientFn(gradient_fn.draw, evaluate)
 

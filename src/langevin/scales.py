@@ -9,7 +9,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
@@ -31,7 +33,7 @@ class Scale(ABC):
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """The numbers that make up R, for a run's folder; `scale_of` reads them."""
+        """The numbers that make up R, for a run's folder."""
         return tuple(getattr(self, entry.name) for entry in fields(self))
 
     @property
@@ -148,11 +150,13 @@ def scale_shapes(kind: str, tensors: Sequence[Tensor], dim: int) -> list[tuple[i
     return shapes[kind]
 
 
-def as_scale(who: str, value: Tensor | Scale, like: Tensor) -> Scale:
+def as_scale(who: str, value: Any, like: Tensor) -> Scale:
     """Return the scale of a covariance (dim, dim) or of variances (dim,), or a scale itself, for positions like `like`."""
     dim, condition = like.shape[-1], "a covariance (dim, dim), variances (dim,), or a scale of langevin.scales"
+    if isinstance(value, np.ndarray):
+        value = torch.from_numpy(value)
     if isinstance(value, Scale):
-        made = value
+        made = type(value)(*(tensor.detach().to(like) for tensor in value.tensors))
     elif isinstance(value, Tensor) and value.ndim == 1 and bool((value > 0).all()):
         made = Diagonal(value.detach().to(like) ** 0.5)
     elif isinstance(value, Tensor) and value.ndim == 2 and value.shape[0] == value.shape[1]:
@@ -162,6 +166,9 @@ def as_scale(who: str, value: Tensor | Scale, like: Tensor) -> Scale:
         made = Dense(root.to(like))
     else:
         raise needs(who, "scale", condition, value, TypeError)
+    widths = made.tensors[0]
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in made.tensors) or (widths.ndim == 1 and bool((widths <= 0).any())):
+        raise needs(who, "scale", "finite numbers, and widths > 0", value)
     if made.dim != dim:
         raise needs(who, "scale", f"{dim} dimensions, those of a position", made.dim)
     return made

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, product
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
@@ -99,6 +100,15 @@ class Space:
         """Where each parameter lies in the vector."""
         ends = list(accumulate(self.sizes))
         return {name: slice(end - size, end) for name, size, end in zip(self.names, self.sizes, ends, strict=True)}
+
+    def element(self, index: int) -> str:
+        """Return the name of one element of theta, such as "b[0, 1]"."""
+        for (name, place), shape, size in zip(self.slices.items(), self.shapes, self.sizes, strict=True):
+            if place.start <= index < place.stop:
+                at = index - place.start
+                found = np.unravel_index(at, tuple(shape)) if shape.numel() == size else (at,)
+                return f"{name}[{', '.join(str(int(k)) for k in found)}]" if len(found) else name
+        raise IndexError(index)
 
     @property
     def elements(self) -> list[str]:

@@ -107,5 +107,7 @@ def _say(samples: Samples) -> None:
         sentences = samples.trust.warnings
     except KeyboardInterrupt:  # a second Ctrl-C, while many draws are read: the samples are worth more than words about them
         return
+    except Exception as error:  # nor are words worth the draws
+        sentences = [f"samples.trust could not be found: {type(error).__name__}: {error}"]
     if sentences:
         warnings.warn("\n".join(["what speaks against these draws:", *sentences]), TrustWarning, stacklevel=6)

@@ -23,11 +23,9 @@ from langevin.scales import as_scale
 from langevin.schedules import AUTO
 from langevin.store import Samples
 from langevin.targets import Target
-from langevin.tuning import descend, find_step_size, limit_step, suitable_factor
+from langevin.tuning import AFTER_WARMUP, FIRST_STEP, descend, find_step_size, limit_step, suitable_factor
 
 __all__ = ["run_given"]
-
-_DOWNHILL = 400  # gradients until a mode, at most
 
 
 def run_given(
@@ -54,7 +52,7 @@ def run_given(
     position = check_arguments(
         kernel, init, num_steps, warmup, thin, columns, batch_size, seed, first_chain, control_variate, keep, compile
     )
-    check_scale(scale, position)
+    check_scale(scale, kernel, position)
     plan = Plan(
         kernel.for_run(warmup, position), num_steps, warmup, thin, seed, range(first_chain, first_chain + len(position)), keep,
         batch_size, control_variate, num_data=len(columns[0]) if columns else None,
@@ -85,7 +83,7 @@ def _tune(
         kernel = Scaled.of(kernel, as_scale("sample", scale, position))
     if kernel.step_size == AUTO:
         if is_exact and not isinstance(scale, str):  # the search walks from near a mode: further out it would not arrive
-            position = descend(exact, position, _DOWNHILL, 0.01 * kernel.temperature).position
+            position = descend(exact, position, tolerance=0.01 * kernel.temperature).position
         kernel, position, text = _with_step_size(plan, kernel, gradient_fn, position, epoch_of(plan, target, columns))
         texts.append(text)
         if is_exact:
@@ -102,7 +100,8 @@ def _with_step_size(
     plan: Plan, kernel: Kernel, gradient_fn: GradientFn, position: Tensor, epoch: float | None
 ) -> tuple[Kernel, Tensor, str]:
     """Find the step size that the law on Gaussians and the gradient's noise allow, in the kernel's scale."""
-    find = partial(find_step_size, chains=plan.chains, seed=plan.seed, steps_per_epoch=epoch)
+    first = AFTER_WARMUP if isinstance(kernel, Scaled) else FIRST_STEP
+    find = partial(find_step_size, chains=plan.chains, seed=plan.seed, steps_per_epoch=epoch, first_step=first)
     inner, start, scale = kernel, position, None
     if isinstance(kernel, Scaled):
         inner, start, scale = kernel.inner, torch.zeros_like(position), kernel.scale

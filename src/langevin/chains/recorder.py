@@ -139,10 +139,13 @@ class Recorded(NamedTuple):
         rows = slice(places[0], places[-1] + 1) if is_whole else places  # a slice takes a view
         positions = torch.cat([trace.before.position[None], trace.positions[: len(steps) - 1]])[rows]
         energies, gradients = trace.energies[rows], trace.gradients[rows]
-        residuals = energy_residuals(positions, energies, gradients)[[after - before == 1 for before, after in pairwise(places)]]
+        residuals = energies[:0]
+        if is_exact:
+            follow = [after - before == 1 for before, after in pairwise(places)]
+            residuals = energy_residuals(positions, energies, gradients)[follow]
         weights = epoch_weights([steps[place] for place in places], plan.batch_size, plan.num_data or 1)
         good = torch.tensor([index not in stopped for index in range(len(self.state.position))], device=positions.device)
-        return add_heat(self.heat, positions, gradients, weights, residuals if is_exact else residuals[:0], good)
+        return add_heat(self.heat, positions, gradients, weights, residuals, good)
 
     def _count(self, steps: range, places: list[int], stopped: Mapping[int, Stop]) -> Tensor:
         """Say which positions count, (places, chains): those before their chain stopped."""

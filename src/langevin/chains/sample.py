@@ -100,9 +100,9 @@ def sample(
         kernel: a sampler such as ``langevin.sgld(step_size=0.01)``. With ``step_size="auto"`` a short warm-up finds a step whose
             law is off by at most 5 percent of the posterior variance, prints why, and the run starts where it ended.
         target: an energy of `langevin.targets`, a `langevin.Posterior` or a `langevin.Model`.
-        init: starting positions, (chains, dim), or (dim,) for one chain. Without a sampler: None finds modes from random starts,
-            and chains whose mode is far higher than the best one go there; "spread" leaves each at the mode that it found, as given
-            positions do; a `Model` also takes values by name.
+        init: starting positions, (chains, dim), or (dim,) for one chain; without a sampler (dim,) is for all of them, None finds
+            modes from random starts, and chains whose mode is far higher than the best one go there; "spread" leaves each at the
+            mode that it found, as given positions do; a `Model` also takes values by name.
         data: the data set's columns, for targets that need one.
         chains: how many, without a sampler; 8 by default, or as many as `init` has rows.
         num_draws: of each chain, without a sampler; 1000 by default. Where an effective draw takes many steps, some are left out.

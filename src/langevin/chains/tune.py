@@ -11,6 +11,7 @@ from langevin.chains.meter import Progress, meter
 from langevin.chains.plan import Plan
 from langevin.checks import needs
 from langevin.gradients import GradientFn
+from langevin.kernels import Kernel, Scaled
 from langevin.scales import Scale, as_scale
 from langevin.targets import Target
 from langevin.tuning import KINDS, Found, find_everything
@@ -23,8 +24,10 @@ ScaleSetting = str | Tensor | Scale | None
 _GRADIENTS = 1000  # that a warm-up is expected to take
 
 
-def check_scale(scale: Any, position: Tensor) -> None:
-    """Fail when `scale` is none, of positions like these."""
+def check_scale(scale: Any, kernel: Kernel, position: Tensor) -> None:
+    """Fail when `scale` is none of positions like these, or the sampler can have none."""
+    if scale is not None:
+        Scaled.check(kernel)
     if isinstance(scale, str):
         if scale not in ("auto", *KINDS):
             raise needs("sample", "scale", f"one of {', '.join(('auto', *KINDS))}, a tensor or None", scale)

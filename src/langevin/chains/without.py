@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,19 +19,24 @@ from langevin.chains.meter import Progress
 from langevin.chains.plan import Keep, Plan
 from langevin.chains.tune import ScaleSetting, check_scale, epoch_of, warm_up, work_in_words
 from langevin.checks import check_integer, check_position, needs
-from langevin.gradients import GradientFn, full, in_scale
+from langevin.gradients import GradientFn, full, in_scale, tolerant
 from langevin.scales import Scale, as_scale
 from langevin.store import Samples
-from langevin.targets import Target
+from langevin.targets import Evaluation, Target
 from langevin.targets.base import check_dim
-from langevin.tuning import Found, find_step_size, sampler_at, spread_starts, stationary_error
+from langevin.trust import TrustWarning
+from langevin.tuning import AFTER_WARMUP, Found, find_step_size, sampler_at, spread_starts, stationary_error
 
 __all__ = ["run_without"]
 
 CHAINS, DRAWS = 8, 1000
 _DRAW_STEPS = 3.0  # an effective draw should take no more kept draws than this: where it takes more steps, fewer are kept
 _MOST_THIN = 100
-_HEAT = 0.05  # of the variance, from the gradient's noise
+_ROUGH = (
+    "the energy seems to have jumps: a smaller step does not make its changes over a step smooth. A sampler that follows gradients "
+    "does not see them, so its law is not the target"
+)
+_HEAT = 0.03  # of the variance, from the gradient's noise: with what chance adds, trust must not say that it is too hot
 
 
 def run_without(
@@ -57,7 +63,7 @@ def run_without(
         raise needs("sample", "scale", 'a scale, or "auto", without a sampler', scale, TypeError)
     starts, position = _places(target, init, chains, columns)
     check_arguments(finder, position, num_draws, 0, 1, columns, batch_size, seed, first_chain, None, keep, compile)
-    check_scale(scale, position)
+    check_scale(scale, finder, position)
     plan = Plan(
         finder, num_draws, 0, 1, seed, range(first_chain, first_chain + len(position)), keep, batch_size,
         num_data=len(columns[0]) if columns else None,
@@ -75,7 +81,7 @@ def _places(target: Target, init: Any, chains: int | None, columns: Sequence[Ten
     if isinstance(init, Mapping):
         by_name = getattr(target, "init_from", None)
         if by_name is None:
-            raise needs("sample", "init", "a tensor: this target has no names", init, TypeError)
+            raise needs("sample", "init", "a tensor: values by name are for a Model", init, TypeError)
         init = by_name(init, count)
     if isinstance(init, str) and init != "spread":
         raise needs("sample", "init", 'None, "spread", positions (chains, dim), or values by name', init)
@@ -112,10 +118,10 @@ def _tune(
 
     With minibatches the warm-up looks at all data, and the noise of the gradient then bounds the step size.
     """
-    exact = full(target, columns or None)
+    exact = tolerant(full(target, columns or None))
     if starts is None:
         own = target.init(len(plan.chains), plan.seed, first_chain=plan.chains.start)
-        starts = spread_starts(exact, plan.chains, plan.seed, position[0], own)
+        starts = _spread(exact, plan, position[0], own)
     check_evaluation(target, exact, starts, columns, plan.chains)
     found = warm_up(exact, starts, plan, scale if isinstance(scale, str) else as_scale("sample", scale, starts), gather, progress)
     if plan.batch_size is not None or target.gradient_noise:
@@ -125,6 +131,8 @@ def _tune(
     warmup = 10 + 2 * math.ceil(found.steps_per_draw)  # the velocities start at rest
     text = _in_words(found, len(plan.chains), thin)
     print(text)
+    if found.is_rough:
+        warnings.warn(_ROUGH, TrustWarning, stacklevel=6)
     steps = warmup + num_draws * thin
     plan = dataclasses.replace(
         plan, kernel=found.kernel, num_steps=steps, warmup=warmup, thin=thin, found=text, recipe=(found.size, found.softness),
@@ -133,11 +141,31 @@ def _tune(
     return plan, found.position
 
 
+def _spread(exact: GradientFn, plan: Plan, like: Tensor, own: Tensor | None) -> Tensor:
+    """Draw starts; say what to do where the target has tensors of another dtype."""
+    try:
+        return spread_starts(exact, plan.chains, plan.seed, like, own)
+    except (RuntimeError, TypeError) as error:
+        if "dtype" in str(error) or "scalar type" in str(error):
+            raise needs("sample", "init", "positions of the dtype of the target's own tensors", like.dtype, TypeError) from error
+        raise
+
+
 def _cooled(found: Found, plan: Plan, gradient_fn: GradientFn, epoch: float | None) -> Found:
-    """Make the size smaller until the gradient's noise heats by no more than 5 percent; the other settings follow the size."""
+    """Make the size smaller until the gradient's noise heats by no more than 3 percent; the other settings follow the size."""
     kernel, inside = sampler_at(found.size, found.softness), in_scale(gradient_fn, found.scale, found.position)
     start = torch.zeros_like(found.position)
-    seen = find_step_size(kernel, inside, start, chains=plan.chains, seed=plan.seed, steps_per_epoch=epoch)
+    taken = 0
+
+    def counted(position: Tensor, drawn: tuple[Tensor, ...]) -> Evaluation:
+        nonlocal taken
+        taken += 1
+        return inside.evaluate(position, drawn)
+
+    seen = find_step_size(
+        kernel, GradientFn(inside.draw, counted), start, chains=plan.chains, seed=plan.seed, steps_per_epoch=epoch,
+        first_step=AFTER_WARMUP,
+    )  # fmt: skip
     size = found.size
 
     def heat(curvature: float, noise: float) -> float:
@@ -147,7 +175,10 @@ def _cooled(found: Found, plan: Plan, gradient_fn: GradientFn, epoch: float | No
     while max(heat(seen.curvature, seen.noise), heat(*seen.noisiest)) > _HEAT:
         size *= 0.9
     longer = (found.size / size) ** 0.5
-    return dataclasses.replace(found, size=size, steps_per_draw=found.steps_per_draw * longer)
+    work = found.work * (size / found.size) ** 3
+    return dataclasses.replace(
+        found, size=size, work=work, gradients=found.gradients + taken, steps_per_draw=found.steps_per_draw * longer
+    )
 
 
 def _in_words(found: Found, chains: int, thin: int) -> str:

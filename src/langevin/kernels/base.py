@@ -88,8 +88,11 @@ class Kernel(ABC):
 
     @property
     def sees_position(self) -> bool:
-        """Whether `update` looks at the position itself; if not, it only adds to it, and the sampler can run in any scale."""
-        return False
+        """Whether `update` looks at the position itself; if not, it only adds to it, and the sampler can run in any scale.
+
+        Of formulas that are not this library's nothing is known, unless they say so.
+        """
+        return not type(self).update.__module__.startswith("langevin.")
 
     @property
     def constants(self) -> dict[str, Tensor]:

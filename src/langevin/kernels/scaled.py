@@ -40,9 +40,14 @@ class Scaled(Kernel):
     @classmethod
     def of(cls, inner: Kernel, scale: Scale) -> Scaled:
         """Put a sampler into a scale."""
-        if inner.sees_position or inner.group_size > 1:
-            raise needs("sample", "scale", f"None for {inner.name}, whose formula looks at positions or at other chains", scale)
+        cls.check(inner)
         return cls(inner.name, inner.step_size, inner.temperature, inner=inner, scale=scale)
+
+    @staticmethod
+    def check(inner: Kernel) -> None:
+        """Fail when a sampler's formula looks at positions or at other chains."""
+        if inner.sees_position or inner.group_size > 1:
+            raise needs("sample", "scale", f"None for {inner.name}, whose formula looks at positions or at other chains", "a scale")
 
     @property
     @override

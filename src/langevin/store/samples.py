@@ -181,7 +181,7 @@ class Samples:
 
     def _name_of(self, index: int) -> str:
         """Return what an element of a draw is called."""
-        return f"element {index}" if self.space is None else self.space.elements[index]
+        return f"element {index}" if self.space is None else self.space.element(index)
 
     def _some(self, name: str, every: int, pick: Tensor | None = None) -> Tensor:
         """Return a part of an array, as `Arrays.some` does, on the CPU; arrays may have been put there by hand."""

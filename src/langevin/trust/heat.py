@@ -154,6 +154,9 @@ def read_heat(tensors: Mapping[str, Tensor], chains: Sequence[int], dim: int) ->
     Each chain is centred at the mean of the others, which it knows nothing of (its own would lower the estimate by 1 / ESS), and
     the halves of a lone chain at each other's.
     """
+    if not tensors:
+        unknown, none = torch.tensor(torch.nan, dtype=torch.float64), torch.empty(0, dtype=torch.float64)
+        return Heat(Measured(unknown, unknown), Measured(none, none), torch.empty(0, dtype=torch.int64), none, math.nan)
     sums, centre = tensors["heat_sums"][:, :, list(chains)].cpu(), tensors["heat_centre"][list(chains)].cpu()
     elements = evenly_spaced(dim, centre.shape[-1])
     shares = tensors["heat_weights"][:, :, None].expand(-1, -1, len(chains))

@@ -26,6 +26,9 @@ LEVEL = 1e-3
 TOLERANCE, ELEMENT_TOLERANCE = 0.05, 0.2
 """How far the temperature may be off, as a share of the target's: of all elements, and of a single one."""
 
+FLAT = 0.02
+"""Below this share of the target's temperature an element feels no force."""
+
 MAX_DRIFT = 0.5
 """How far the energy may move from the first to the last third of the draws, in standard deviations of the energy."""
 
@@ -104,7 +107,7 @@ def _sign(run: Evidence) -> Check:
 def _mixing(run: Evidence) -> list[Check]:
     """Look at chains, movement, R-hat and ESS."""
     if run.kept == "moments":
-        return [Check("draws", 0, None, False, "no draws: the run kept moments, which show neither ESS nor R-hat. Run with "
+        return [Check("draws", 0, None, None, "no draws: the run kept moments, which show neither ESS nor R-hat. Run with "
                       'keep="positions" to judge it.')]  # fmt: skip
     chains, _, _ = draws = run.draws.shape
     if chains == 0:
@@ -214,7 +217,15 @@ def _temperature(run: Evidence) -> list[Check]:
     where = run.name_of(int(run.heat.elements[worst])) if run.kept == "positions" else f"element {int(run.heat.elements[worst])}"
     one_is_fine = not bool(off.any())
     text = f"the worst is {where}" if one_is_fine else _heat_in_words(run, f"{where} has", value, error)
-    return [*checks, Check("worst temperature", value, error, one_is_fine, text, is_said=is_fine)]
+    checks.append(Check("worst temperature", value, error, one_is_fine, text, is_said=is_fine))
+    flat = (each.value.abs() < FLAT * tau) & (each.error < FLAT * tau)
+    if flat.any():
+        first = run.name_of(int(run.heat.elements[flat][0])) if run.kept == "positions" else "some"
+        sentence = (
+            f"no force: the energy is flat along {int(flat.sum())} elements ({first}), so chains wander off. Give it a prior."
+        )
+        checks.append(Check("flat elements", int(flat.sum()), None, False, sentence))
+    return checks
 
 
 def _heat_in_words(run: Evidence, what: str, value: float, error: float) -> str:

@@ -12,10 +12,13 @@ from langevin.tuning.descent import descend, spread_starts
 from langevin.tuning.law import stationary_error
 from langevin.tuning.metric import KINDS
 from langevin.tuning.search import Tuning, find_step_size
+from langevin.tuning.walk import AFTER_WARMUP, FIRST_STEP
 from langevin.tuning.warmup import Found, find_everything, sampler_at
 from langevin.tuning.work import WORK, limit_step
 
 __all__ = [
+    "AFTER_WARMUP",
+    "FIRST_STEP",
     "KINDS",
     "WORK",
     "Found",

@@ -13,6 +13,7 @@ from langevin.noise import Purpose, normal, streams
 __all__ = ["Descent", "descend", "spread_starts"]
 
 _MEMORY = 20  # pairs of moves and changes of the gradient that L-BFGS remembers
+_NUMBERS = 2**25  # of all moves that are remembered: fewer pairs in many dimensions
 _ARMIJO, _SHORTER = 1e-4, 0.2  # a move must lower the energy by this share of what its slope promises; else it is cut to this
 _TRIES = 100  # draws of a starting point until its energy is finite, as in Stan
 
@@ -57,7 +58,7 @@ def spread_starts(
     )
 
 
-def descend(gradient_fn: GradientFn, position: Tensor, max_evaluations: int, tolerance: float = 0.01) -> Descent:
+def descend(gradient_fn: GradientFn, position: Tensor, max_evaluations: int = 400, tolerance: float = 0.01) -> Descent:
     """Go downhill by L-BFGS (Nocedal and Wright 2006, algorithm 7.4), each chain with its own memory and its own line search.
 
     A chain is done when another step promises to lower the energy by less than `tolerance`: the law is blind to that. One
@@ -101,9 +102,10 @@ class _History:
     """What L-BFGS remembers of each chain: moves s and changes of the gradient y; empty places are zeros, which do nothing."""
 
     def __init__(self, position: Tensor) -> None:
-        self.moves = position.new_zeros(_MEMORY, *position.shape)
+        pairs = max(3, min(_MEMORY, _NUMBERS // position.numel()))
+        self.moves = position.new_zeros(pairs, *position.shape)
         self.changes = torch.zeros_like(self.moves)
-        self.inverses = position.new_zeros(_MEMORY, len(position))  # 1 / (s . y)
+        self.inverses = position.new_zeros(pairs, len(position))  # 1 / (s . y)
         self.size = position.new_ones(len(position))  # s . y / y . y of the newest pair: the scale of the first guess
         self.count = torch.zeros(len(position), dtype=torch.long, device=position.device)
 

@@ -98,7 +98,7 @@ class Learnt(NamedTuple):
     softness: float  # one over the largest variance of y, at most 1: 1 on a Gaussian
 
 
-def learn(scale: Scale, draws: Tensor, gradients: Tensor, kind: str) -> Learnt:
+def learn(scale: Scale, draws: Tensor, gradients: Tensor, kind: str, temperature: float = 1.0) -> Learnt:
     """Return the scale that draws and gradients (n, dim) of chains in `scale` speak for.
 
     A dense one is found in the coordinates y of the scale so far, towards which it is shrunk: that counts as `_PRIOR` draws.
@@ -110,13 +110,14 @@ def learn(scale: Scale, draws: Tensor, gradients: Tensor, kind: str) -> Learnt:
         return Learnt(_low_rank(shifted, forces), 1.0)
     if not isinstance(scale, Dense):
         scale = Dense(torch.diag(_widths(shifted, forces)))
-    y, pulled = torch.linalg.solve(scale.root, shifted.mT).mT.double(), scale.pull(forces).double()
+    root = scale.root.double()
+    y, pulled = torch.linalg.solve(root, shifted.double().mT).mT, forces.double() @ root
     covariance = _shrunk(y)
     metric = _geometric_mean(covariance, _shrunk(pulled))
     values, vectors = torch.linalg.eigh(metric)
     widest = float(torch.linalg.eigvals(torch.linalg.solve(metric, covariance)).real.max())
-    root = scale.root @ (vectors * values.clamp(min=1e-12) ** 0.5).to(scale.root)
-    return Learnt(Dense(root), min(1.0, 1 / widest))
+    learnt = root @ (vectors * values.clamp(min=1e-12) ** 0.5)
+    return Learnt(Dense(learnt.to(draws)), min(1.0, temperature / widest))
 
 
 def _widths(shifted: Tensor, forces: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from langevin.tuning.law import (
     spectral_radius,
     without_metric,
 )
-from langevin.tuning.walk import Measured, Root, Walk, metric_root, unit
+from langevin.tuning.walk import FIRST_STEP, Measured, Root, Walk, metric_root, unit
 
 __all__ = ["Tuning", "find_step_size"]
 
@@ -55,6 +55,7 @@ def find_step_size(
     seed: int,
     share: float = 0.05,
     steps_per_epoch: float | None = None,
+    first_step: int = FIRST_STEP,
 ) -> Tuning:
     """Find the largest step size whose law is off by at most `share` of the posterior variance, in the worst direction.
 
@@ -80,6 +81,7 @@ def find_step_size(
         share: the error allowed, relative to the variance; in (0, 1).
         steps_per_epoch: N / n where minibatches come without replacement, as `gradients.minibatch` draws them: their noise cancels
             over an epoch, which allows far larger steps. None takes the noise of different steps as independent.
+        first_step: where its addresses begin.
 
     Returns:
         The step size and why. With several chains it serves the worst of them; a chain counts as worse than the mean only by more
@@ -105,7 +107,7 @@ def find_step_size(
     check_int("find_step_size", "seed", seed, 0, 2**64)
     flat, preconditioner = without_metric(kernel)
     with torch.no_grad():
-        walk = Walk(gradient_fn, position.detach(), kernel.temperature, chains, seed)
+        walk = Walk(gradient_fn, position.detach(), kernel.temperature, chains, seed, first_step)
         walk.go(_TRAVEL)
         walk.calm()
         squares = walk.go(_SETTLE).squares.mean(0, keepdim=True).expand_as(position)  # one chain alone has seen too few

@@ -18,8 +18,9 @@ from langevin.preconditioners import Preconditioner
 from langevin.schedules import constant
 from langevin.targets import Evaluation
 
-__all__ = ["FIRST_STEP", "Measured", "Root", "Walk", "identity_root", "metric_root", "unit"]
+__all__ = ["AFTER_WARMUP", "FIRST_STEP", "Measured", "Root", "Walk", "identity_root", "metric_root", "unit"]
 
+AFTER_WARMUP = 2**40 + 2**39  # where a search begins that comes after a warm-up
 FIRST_STEP = 2**40  # the warm-up's addresses begin where no run gets to
 _BETA, _CALM = 0.9, 0.1  # the walk is SGHMC with step _CALM / curvature, where its own error is 3 percent
 _MIX = 0.3  # share of the newest product in the averaged power iteration
@@ -58,14 +59,16 @@ def metric_root(preconditioner: Preconditioner, memory: Memory, position: Tensor
 class Walk:
     """Chains on their way to the typical set, each with a direction that turns towards its largest curvature."""
 
-    def __init__(self, gradient_fn: GradientFn, position: Tensor, temperature: float, chains: range, seed: int) -> None:
+    def __init__(
+        self, gradient_fn: GradientFn, position: Tensor, temperature: float, chains: range, seed: int, first_step: int
+    ) -> None:
         """Stand still at `position`."""
         self.gradient_fn, self.position, self.temperature = gradient_fn, position, temperature
-        self.chains, self.seed, self.step = chains, seed, FIRST_STEP
+        self.chains, self.seed, self.step = chains, seed, first_step
         self.kernel = Hamiltonian("warm-up", constant(1.0), temperature, _BETA)
         self.velocity = torch.zeros_like(position)
         self.direction = unit(self._normal(Purpose.INIT))
-        self.is_exact = not gradient_fn.draw(range(FIRST_STEP, FIRST_STEP + 1))
+        self.is_exact = not gradient_fn.draw(range(first_step, first_step + 1))
         self._check_start()
         one = position.new_ones(len(position), 1)
         # Before anything is known: a displacement that rounding leaves alone, and a move as small.

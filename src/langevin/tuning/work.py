@@ -17,12 +17,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from langevin.checks import needs
 from langevin.engines import Trace, run_blocks
 from langevin.gradients import GradientFn
 from langevin.kernels import Kernel
 from langevin.trust import energy_residuals
 
-__all__ = ["WORK", "Limited", "begun", "limit_step", "mean_work"]
+__all__ = ["WORK", "Limited", "begun", "joined", "limit_step", "mean_work"]
 
 WORK = 0.01  # E[min(R^2, 1)] wanted
 _NOBODY = 2**31
@@ -32,6 +33,17 @@ _STEPS, _ROUNDS, _SMALLEST = 100, 20, 0.1
 def begun(trace: Trace) -> Tensor:
     """Return where the steps of a trace began, (steps, chains, dim)."""
     return torch.cat([trace.before.position[None], trace.positions[:-1]])
+
+
+def joined(traces: Sequence[Trace]) -> Trace:
+    """Return consecutive traces as one."""
+    if len(traces) == 1:
+        return traces[0]
+    whole = Trace(traces[0].before)
+    whole.state = traces[-1].state
+    for name in ("positions", "energies", "gradients"):
+        setattr(whole, name, torch.cat([getattr(trace, name) for trace in traces]))
+    return whole
 
 
 def mean_work(traces: Sequence[Trace], temperature: float) -> float:
@@ -55,9 +67,11 @@ def limit_step(kernel: Kernel, gradient_fn: GradientFn, position: Tensor, *, cha
     """
     step_size = kernel.step_size(0)
     # From step 0, where a scale begins to follow the gradients; with the noise of chains that no run has.
+    if chains.stop > _NOBODY:
+        raise needs("sample", "first_chain", "chains below 2**31 where the step size is found", chains.start)
     others = range(_NOBODY + chains.start, _NOBODY + chains.stop)
     for _ in range(_ROUNDS):
-        kernel = kernel.with_step_size(step_size)
+        tried, kernel = step_size, kernel.with_step_size(step_size)
         traces = list(run_blocks(kernel, gradient_fn, position, seed=seed, chains=others, num_steps=_STEPS))
         work = mean_work(traces, kernel.temperature)
         end = traces[-1].state.position
@@ -66,6 +80,6 @@ def limit_step(kernel: Kernel, gradient_fn: GradientFn, position: Tensor, *, cha
             return Limited(step_size, end, work)
         step_size *= min(0.8, (WORK / work) ** (1 / 3)) if is_finite else _SMALLEST
     raise ValueError(
-        f"sample() found no step size for {kernel.name}: at {step_size:.3g} the energy still changes over a step as no smooth one "
+        f"sample() found no step size for {kernel.name}: at {tried:.3g} the energy still changes over a step as no smooth one "
         f"does, by a root mean square of {work**0.5:.2g}. It may have jumps or kinks; give step_size as a number"
     )

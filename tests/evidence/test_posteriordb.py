@@ -42,7 +42,7 @@ def evaluate(reference, positions):
     model, data = reference.posterior.model, reference.posterior.data
     if data is None:
         return model.evaluate(positions)
-    columns = model.columns("test", data)
+    columns = model.as_columns("test", data)
     return model.evaluate(positions, Batch(columns, len(columns[0]), per_chain=False))
 
 
