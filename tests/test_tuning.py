@@ -351,3 +351,15 @@ def test_a_bias_factor_that_is_found_suits_the_scale_of_the_gradients(sampler, t
         lv.SAMPLERS[sampler]("auto", bias_factor="auto")
     with pytest.raises(ValueError, match="found together"):
         lv.sample(lv.SAMPLERS[sampler](0.1, bias_factor="auto", invariant=True), target, start, num_steps=50, warmup=10)
+
+
+def test_psgld_with_a_step_that_is_found_freezes_its_scale():
+    """With V that follows the gradients the variance on N(0, I) was 1.10; frozen after the warm-up the law is the target's."""
+    start = normal(3, range(200), 0, 2, dtype=torch.float64)
+    samples = lv.sample(lv.psgld("auto"), lv.targets.gaussian(IDENTITY), start, num_steps=4000, warmup=2000, compile=False)
+    squares = (samples.draws**2).mean(1)
+    error, chance = squares.mean(0) - 1, squares.std(0) / 200**0.5
+    assert (error.abs() < 0.05 + 4 * chance).all(), (error, chance)
+    assert (chance < 0.02).all()
+    given = lv.psgld(0.1).for_run(100, start)
+    assert given.adapt_steps is None  # as published
