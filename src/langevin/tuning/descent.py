@@ -24,6 +24,8 @@ class Descent(NamedTuple):
     position: Tensor  # (chains, dim)
     energy: Tensor  # (chains,)
     evaluations: int  # gradients taken by each chain
+    path: list[Tensor]  # places on the way, after 10, 20, 40, ... evaluations, and the last: positions (chains, dim) each
+    is_done: Tensor  # whether a chain came to a mode, (chains,)
     is_lost: Tensor  # whether a chain never met a positive curvature, and still goes down, (chains,)
 
 
@@ -74,6 +76,7 @@ def descend(gradient_fn: GradientFn, position: Tensor, max_evaluations: int = 40
     history = _History(position)
     direction = -gradient / torch.linalg.vector_norm(gradient, dim=-1, keepdim=True).clamp(min=1.0)
     length, evaluations = torch.ones_like(energy), 1
+    path, is_done = [], torch.zeros_like(energy, dtype=torch.bool)
     while evaluations < max_evaluations:
         slope = (direction * gradient).sum(-1)
         is_done = (-slope < tolerance) & (history.count > 0) | (slope == 0)
@@ -82,6 +85,8 @@ def descend(gradient_fn: GradientFn, position: Tensor, max_evaluations: int = 40
         step = (length * ~is_done)[:, None] * direction
         there = gradient_fn(position + step, 0)
         evaluations += 1
+        if evaluations % 10 == 0 and (evaluations // 10).bit_count() == 1:
+            path.append(position)
         is_finite = torch.isfinite(there.energy) & torch.isfinite(there.gradient).all(-1)
         rounding = 10 * torch.finfo(energy.dtype).eps * energy.abs()
         is_lower = is_finite & (there.energy <= energy + _ARMIJO * length * slope + rounding) & ~is_done
@@ -95,7 +100,8 @@ def descend(gradient_fn: GradientFn, position: Tensor, max_evaluations: int = 40
         direction = torch.where(moved, history.direction(gradient), direction)
         is_stuck = length < 1e-12
         direction = torch.where(is_stuck[:, None], torch.zeros_like(direction), direction)
-    return Descent(position, energy, evaluations, (history.count == 0) & ((direction * gradient).sum(-1) < -tolerance))
+    is_lost = (history.count == 0) & ((direction * gradient).sum(-1) < -tolerance)
+    return Descent(position, energy, evaluations, [*path, position], is_done, is_lost)
 
 
 class _History:

@@ -33,7 +33,7 @@ def kind_for(dim: int, scale: str) -> str:
     return scale if scale != "auto" else "dense" if dim <= DENSE_UP_TO else "low_rank"
 
 
-def curvature_scale(gradient_fn: GradientFn, centre: Tensor, chains: int) -> tuple[Scale, int]:
+def curvature_scale(gradient_fn: GradientFn, centre: Tensor, chains: int) -> tuple[Dense, int]:
     """Return the scale of the Gaussian with the curvature at `centre` (dim,), and how many gradients a chain that took.
 
     The Hessian is made of central differences of gradients, `chains` of them at once, over a tenth of the width of the posterior,

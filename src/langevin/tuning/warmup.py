@@ -23,7 +23,7 @@ from langevin.trust import MAX_ELEMENTS, evenly_spaced
 from langevin.trust.judge import SIGN_HINT, ran_off
 from langevin.trust.mixing import mixing
 from langevin.tuning.bias import INERTIA, inertial_factor
-from langevin.tuning.descent import descend
+from langevin.tuning.descent import Descent, descend
 from langevin.tuning.metric import curvature_scale, diagonal_scale, kind_for, learn
 from langevin.tuning.walk import FIRST_STEP
 from langevin.tuning.work import WORK, begun, joined, mean_work
@@ -37,6 +37,7 @@ _WORSE = 15  # a mode whose energy is higher than the best by this plus dim has 
 _CLIMB = 30, 3  # energy above that of a burst's start that no law explains: 30 + 3 dim
 _LOST = 20  # bursts with a chain thrown out, in one window: then something else is wrong
 _BURST = 25  # steps between two changes of the step size
+_DENSE_PATH = 100  # dimensions up to which places on the way down are compared
 _NUMBERS = 2**23  # of draws that a scale is learnt from
 _ATTEMPTS = 6  # at measuring the last step size
 _MEASURE = 200  # steps of the last scale in which the step size is measured, after half as many in which it is found
@@ -134,8 +135,12 @@ class _Warmup:
                 f"sample() went downhill to an energy of {float(found.energy.min()):.3g} at |theta| up to "
                 f"{float(found.position.abs().max()):.3g} and met no bottom. {SIGN_HINT} Or theta needs a prior"
             )
-        best, dim = int(found.energy.argmin()), starts.shape[-1]
-        centre, position = found.position[best], found.position
+        dim, position, energy = starts.shape[-1], found.position, found.energy
+        self.gradients += found.evaluations
+        if not found.is_done.all() and dim <= _DENSE_PATH:
+            position, energy = self._widest(found)
+        best = int(energy.argmin())
+        centre = position[best]
         taken = 0
         if isinstance(self.kind, Scale):
             self.scale = self.kind
@@ -144,13 +149,29 @@ class _Warmup:
         else:
             self.scale, stiffness, taken = diagonal_scale(self.gradient_fn, centre, self.seed, self.chains)
             self.size = min(self.size, 0.1 / stiffness)
-        self.gradients += found.evaluations + taken
+        self.gradients += taken
         self.tell(self.gradients)
         if gather:
-            worse = found.energy - found.energy[best] > self.temperature * (_WORSE + dim)
+            worse = energy - energy[best] > self.temperature * (_WORSE + dim)
             self.moved = int(worse.sum())
             position = torch.where(worse[:, None], centre, position)
         self.state = self._kernel().init(self._jittered(position))._replace(step=FIRST_STEP)
+
+    def _widest(self, found: Descent) -> tuple[Tensor, Tensor]:
+        """Return the place on the way down, with its energies, around which a Gaussian has the most mass.
+
+        A density may have no mode that means anything: down the neck of a funnel it grows for ever, and narrows faster. The mass of
+        the Gaussian with the curvature at a place is ``exp(-U / τ) |det R|``; it is largest before the neck.
+        """
+        best, masses, energies = int(found.energy.argmin()), [], []
+        for place in found.path:
+            scale, taken = curvature_scale(self.gradient_fn, place[best], len(self.chains))
+            energies.append(self.gradient_fn(place, 0).energy)
+            self.gradients += taken + 1
+            volume = torch.linalg.slogdet(scale.root.double()).logabsdet
+            masses.append(float(volume - energies[-1][best] / self.temperature))
+        index = max(range(len(masses)), key=lambda k: masses[k] if math.isfinite(masses[k]) else -math.inf)
+        return found.path[index], energies[index]
 
     def _jittered(self, mode: Tensor) -> Tensor:
         """Draw the chains from the Gaussian around their modes, closer by halves where the energy there is too high."""
