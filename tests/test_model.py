@@ -588,4 +588,4 @@ def test_the_page_on_models_runs(capsys):
     for block in blocks:
         exec(block, names)
     assert len(blocks) >= 3
-    assert names["samples"]["b"].shape[0] == 4
+    assert names["samples"]["b"].shape[0] == 8

@@ -198,6 +198,7 @@ RIGHT = [
     ("found", "x"),
     ("tuned", 1.5),
     ("temperature", 1.5),
+    ("bias_factor", 1.5),
     ("fingerprints", {"a": 1}),
 ]  # nothing that `open` needs
 

@@ -222,14 +222,14 @@ def test_the_words_never_fail_whatever_was_kept_and_however_chains_ended(keep):
                 ends = [entry._replace(reason="x") if k < stopped else entry for k, entry in enumerate(samples.status)]
                 found = said(dataclasses.replace(samples, status=tuple(ends)))
                 assert ("stopped chains" in found) == (stopped > 0)
-                assert found  # so few draws always earn a word
+                assert found or keep == "moments"  # so few draws always earn a word
 
 
 def test_what_was_kept_is_named_where_it_is_the_trouble():
     def kept(keep):
         return said(lv.sample(lv.sgld(0.1), GAUSSIAN, torch.zeros(4, 2), num_steps=50, keep=keep))
 
-    assert kept("moments") == {"no draws"}
+    assert kept("moments") == set()  # a choice, not a fault
     assert kept(lambda theta: theta.log()) == {"non-finite draws"}
     assert kept(lambda theta: torch.stack([theta[0].log(), 0 * theta[1]])) == {"non-finite draws", "no movement"}
 

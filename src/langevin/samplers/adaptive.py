@@ -184,7 +184,7 @@ def _either_form(
 ) -> Langevin | Invariant:
     """Put a bias into its published or its invariant kernel."""
     check_bool(name, "invariant", invariant)
-    if isinstance(bias_factor, str) and not invariant:
+    if isinstance(bias_factor, str) and bias_factor == "auto" and not invariant:
         raise needs(name, "bias_factor", 'a number or a schedule; "auto" needs invariant=True', bias_factor)
     if invariant:
         factor, annealing = _annealed(name, bias_factor)
@@ -196,7 +196,7 @@ def _either_form(
 
 def _annealed(name: str, bias_factor: BiasFactor) -> tuple[float, Schedule]:
     """Split a bias factor into its constant part and its schedule."""
-    if callable(bias_factor) or isinstance(bias_factor, str):
+    if callable(bias_factor) or (isinstance(bias_factor, str) and bias_factor == "auto"):
         return 1.0, as_schedule(name, "bias_factor", bias_factor)
     return bias_factor, constant(1.0)
 
