@@ -39,7 +39,7 @@ ENERGIES = {
 def main():
     torch.set_num_threads(1)
     print(f"{CHAINS} chains, {STEPS} steps after {WARMUP}, seed {SEED}, torch {torch.__version__}; errors in percent")
-    print(f"{'energy':24s}{'size':>6s}{'variance':>18s}{'temperature':>13s}{'work':>10s}")
+    print(f"{'energy':24s}{'size':>6s}{'variance':>27s}{'temperature':>13s}{'work':>10s}")
     begin = time.perf_counter()
     for name, energy in ENERGIES.items():
         mean, variance, squares, starts = truth(energy)
@@ -78,7 +78,7 @@ def row(target, kernel, starts, mean, variance):
         return f"{dead:10d} chains died"
     spread = torch.stack(spreads).mean(0) - 1
     error, chance = 100 * float(spread.mean()), 100 * float(spread.std()) / CHAINS**0.5
-    return f"{error:+10.1f} ± {chance:4.1f}{100 * (sum(temperatures) / len(temperatures) - 1):+12.1f}{sum(work) / len(work):11.2g}"
+    return f"{error:+16.1f} ± {chance:8.1f}{100 * (sum(temperatures) / len(temperatures) - 1):+12.1f}{sum(work) / len(work):11.2g}"
 
 
 if __name__ == "__main__":

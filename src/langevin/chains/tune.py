@@ -53,4 +53,4 @@ def epoch_of(plan: Plan, target: Target, columns: Sequence[Tensor]) -> float | N
 
 def work_in_words(work: float) -> str:
     """Say how much the energy departs from a quadratic."""
-    return f"the energy departs from a quadratic by {work**0.5:.2g} over a step (root mean square; at most about 0.1 is asked for)"
+    return f"the energy departs from a quadratic by {work**0.5:.2g} over a step (root mean square; at most 0.1 is taken)"

@@ -26,7 +26,7 @@ from langevin.tuning.bias import INERTIA, inertial_factor
 from langevin.tuning.descent import Descent, descend
 from langevin.tuning.metric import curvature_scale, diagonal_scale, kind_for, learn
 from langevin.tuning.walk import FIRST_STEP
-from langevin.tuning.work import WORK, begun, joined, mean_work
+from langevin.tuning.work import MOST, WORK, begun, joined, mean_work
 
 __all__ = ["Found", "find_everything", "sampler_at"]
 
@@ -255,10 +255,10 @@ class _Warmup:
         for _ in range(_ATTEMPTS):
             traces = list(self.run(num_steps))
             work = mean_work(traces, self.temperature)
-            if work <= 1.5 * WORK:
+            if work <= MOST:
                 break
             self.size *= max(0.3, (WORK / work) ** (1 / 3))
-        is_rough = work > 1.5 * WORK or (work > 0.1 * WORK and self._is_rough(work, num_steps))
+        is_rough = work > MOST or (work > 0.1 * WORK and self._is_rough(work, num_steps))
         positions = torch.cat([trace.positions for trace in traces]).transpose(0, 1)
         return Found(
             scale=self.scale,

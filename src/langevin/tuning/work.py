@@ -23,9 +23,9 @@ from langevin.gradients import GradientFn
 from langevin.kernels import Kernel
 from langevin.trust import energy_residuals
 
-__all__ = ["WORK", "Limited", "begun", "joined", "limit_step", "mean_work"]
+__all__ = ["MOST", "WORK", "Limited", "begun", "joined", "limit_step", "mean_work"]
 
-WORK = 0.01  # E[min(R^2, 1)] wanted
+WORK, MOST = 0.007, 0.01  # E[min(R^2, 1)] that is aimed at, and that is taken
 _NOBODY = 2**31
 _STEPS, _ROUNDS, _SMALLEST = 100, 20, 0.1
 
@@ -76,7 +76,7 @@ def limit_step(kernel: Kernel, gradient_fn: GradientFn, position: Tensor, *, cha
         work = mean_work(traces, kernel.temperature)
         end = traces[-1].state.position
         is_finite = bool(torch.isfinite(end).all())
-        if work <= 1.5 * WORK and is_finite:
+        if work <= MOST and is_finite:
             return Limited(step_size, end, work)
         step_size *= min(0.8, (WORK / work) ** (1 / 3)) if is_finite else _SMALLEST
     raise ValueError(
