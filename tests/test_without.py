@@ -222,8 +222,8 @@ def test_a_run_that_is_killed_goes_on_with_the_same_bits(tmp_path, monkeypatch):
 
 
 def test_more_elements_than_a_block_takes():
-    target = lv.targets.energy(lambda theta: 0.5 * theta @ theta, dim=30_000)
-    samples = lv.sample(target, num_draws=20, chains=6, **QUICK)
+    target = lv.targets.energy(lambda theta: 0.5 * theta @ theta, dim=45_000)
+    samples = lv.sample(target, num_draws=10, chains=4, **QUICK)
     assert abs(float(samples.draws.square().mean()) - 1) < 0.02
 
 
@@ -233,7 +233,7 @@ def test_an_energy_with_jumps_is_named_and_one_with_kinks_is_not():
     with pytest.warns(lv.TrustWarning, match="jumps"):
         lv.sample(jumps, num_draws=100, **QUICK)
     with warnings.catch_warnings():
-        warnings.simplefilter("error", lv.TrustWarning)
+        warnings.filterwarnings("error", "the energy seems to have jumps", lv.TrustWarning)
         laplace = lv.sample(lv.targets.energy(lambda theta: theta.abs().sum(), dim=1), num_draws=600, **QUICK)
     assert abs(float(laplace.draws.var()) / 2 - 1) < 0.05 + 5 * (5 / laplace.trust["bulk ESS"].value) ** 0.5
 
