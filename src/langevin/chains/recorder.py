@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -16,7 +15,7 @@ from langevin.gradients import GradientFn
 from langevin.kernels import Kernel, KernelState
 from langevin.moments import add_moments, no_moments
 from langevin.store import Checkpoint, Stop, Store
-from langevin.trust import add_heat, energy_residuals, epoch_weights, no_heat
+from langevin.trust import add_heat, energy_residuals, epoch_weights, heat_stride, no_heat
 
 __all__ = ["Recorded"]
 
@@ -132,17 +131,22 @@ class Recorded(NamedTuple):
 
         Energies are compared within a block only: the one before is gone.
         """
-        places = plan.sampled(steps)
+        every = heat_stride(self.heat)
+        whole = plan.sampled(steps)
+        places = whole if every == 1 else [place for place in whole if steps[place] % every == 0]
         if not places:
             return self.heat
-        is_whole = len(places) == places[-1] - places[0] + 1
-        rows = slice(places[0], places[-1] + 1) if is_whole else places  # a slice takes a view
-        positions = torch.cat([trace.before.position[None], trace.positions[: len(steps) - 1]])[rows]
-        energies, gradients = trace.energies[rows], trace.gradients[rows]
-        residuals = energies[:0]
-        if is_exact:
-            follow = [after - before == 1 for before, after in pairwise(places)]
-            residuals = energy_residuals(positions, energies, gradients)[follow]
+        begun = torch.cat([trace.before.position[None], trace.positions[: len(steps) - 1]])
+        is_slice = len(places) == places[-1] - places[0] + 1
+        rows = slice(places[0], places[-1] + 1) if is_slice else places  # a slice takes a view
+        positions, gradients = begun[rows], trace.gradients[rows]
+        residuals = trace.energies[:0]
+        if is_exact and is_slice:
+            residuals = energy_residuals(positions, trace.energies[rows], gradients)
+        elif is_exact:
+            known = set(whole)
+            pairs = torch.tensor([[place, place + 1] for place in places if place + 1 in known], dtype=torch.long).reshape(-1, 2).mT
+            residuals = energy_residuals(begun[pairs], trace.energies[pairs], trace.gradients[pairs])[0]
         weights = epoch_weights([steps[place] for place in places], plan.batch_size, plan.num_data or 1)
         good = torch.tensor([index not in stopped for index in range(len(self.state.position))], device=positions.device)
         return add_heat(self.heat, positions, gradients, weights, residuals, good)

@@ -3,7 +3,7 @@
 `samples.trust` is a `Trust`; `sample` ends with its warnings.
 """
 
-from langevin.trust.heat import MAX_ELEMENTS, Heat, add_heat, energy_residuals, epoch_weights, no_heat, read_heat
+from langevin.trust.heat import MAX_ELEMENTS, Heat, add_heat, energy_residuals, epoch_weights, heat_stride, no_heat, read_heat
 from langevin.trust.judge import Evidence, judge
 from langevin.trust.mixing import evenly_spaced
 from langevin.trust.report import Check, Trust, TrustWarning
@@ -18,6 +18,7 @@ __all__ = [
     "add_heat",
     "energy_residuals",
     "epoch_weights",
+    "heat_stride",
     "evenly_spaced",
     "judge",
     "no_heat",

@@ -25,7 +25,17 @@ from torch import Tensor
 
 from langevin.trust.mixing import evenly_spaced
 
-__all__ = ["Heat", "Measured", "add_heat", "batch_ratio", "energy_residuals", "epoch_weights", "no_heat", "read_heat"]
+__all__ = [
+    "Heat",
+    "Measured",
+    "add_heat",
+    "batch_ratio",
+    "energy_residuals",
+    "epoch_weights",
+    "heat_stride",
+    "no_heat",
+    "read_heat",
+]
 
 BATCHES = 64
 """Batches of steps that a chain has at the most."""
@@ -35,6 +45,9 @@ MIN_GROUPS = 16
 
 MAX_ELEMENTS = 200
 """Elements of theta that are looked at, evenly spaced."""
+
+ENOUGH = 512
+"""Numbers of a step, over all chains, that are gathered of every step; of more, every second step is looked at, and so on."""
 
 _MAX_NUMBERS = 2**19  # of all sums: 4 MB in every checkpoint
 _SUMS = 3
@@ -62,6 +75,11 @@ def no_heat(position: Tensor) -> dict[str, Tensor]:
         "heat_sums": zeros((batches, _SUMS, chains, elements)),  # of (theta - c) g, g and theta - c
         "heat_residuals": zeros((3, chains)),  # number, sum and sum of squares
     }
+
+
+def heat_stride(heat: Mapping[str, Tensor]) -> int:
+    """Return every how many steps are gathered: all, unless chains and elements are so many that some say as much."""
+    return 1 + heat["heat_centre"].numel() // ENOUGH
 
 
 def epoch_weights(steps: Sequence[int], batch_size: int | None, num_data: int) -> Tensor:
