@@ -141,12 +141,26 @@ def _notes(rows: Sequence[Row]) -> tuple[str, ...]:
         return f"{statistics.median(numbers):.3g}" if numbers else "not known"
 
     right = sum(row.numbers["right"] == "yes" for row in rows)
+    taken = [int(row.numbers["warm-up gradients"]) for row in rows]
     columns = ("gradients per effective draw", *(f"NUTS {metric}" for metric in METRICS), "warm-up gradients", "NUTS warm-up")
     return (
         f"right: {right} of {len(rows)}; wrong with a warning: {listed('no', True)}; wrong without: {listed('no', False)}; "
         f"right but warned of: {listed('yes', True)}",
         "medians: " + ", ".join(f"{column} {middle(column)}" for column in columns),
+        _beside_nuts(rows),
+        f"warm-up gradients of a chain: {min(taken)} to {max(taken)}",
     )
+
+
+def _beside_nuts(rows: Sequence[Row]) -> str:
+    """Compare with NUTS on the posteriors where both were measured."""
+    pairs = [(row.numbers["gradients per effective draw"], row.numbers["NUTS dense"]) for row in rows]
+    both = [(float(ours), float(nuts)) for ours, nuts in pairs if isinstance(nuts, int | float)]
+    if not both:
+        return "NUTS was not measured on these"
+    ours, nuts = (statistics.median(values) for values in zip(*both, strict=True))
+    fewer = sum(one < other for one, other in both)
+    return f"where NUTS with a dense metric was measured: median {ours:.2g} against {nuts:.2g}, fewer on {fewer} of {len(both)}"
 
 
 def _read_nuts() -> dict[str, Any]:
