@@ -127,15 +127,26 @@ class AdamFull(Adam):
     def root(self, memory: Memory, vector: Tensor) -> Tensor:
         return self._power(memory, vector, -0.25)
 
+    @override
+    def damped(self, memory: Memory, vector: Tensor, whole: Number, plain: Number, scaled: Number, excess: Tensor) -> Tensor:
+        values, vectors = self._eigen(memory, -0.5)
+        eye = torch.eye(vector.shape[-1], dtype=vector.dtype, device=vector.device)
+        scale = vectors @ (values[..., None] * vectors.mT)
+        return torch.linalg.solve(whole * eye + (plain * eye + scaled * scale) * excess, vector[..., None])[..., 0]
+
     def _power(self, memory: Memory, vector: Tensor, power: float) -> Tensor:
         """Return ``(V + λ I)^power vector``."""
+        values, vectors = self._eigen(memory, power)
+        turned = (vectors.mT @ vector[..., None])[..., 0]
+        return (vectors @ (values * turned)[..., None])[..., 0]
+
+    def _eigen(self, memory: Memory, power: float) -> tuple[Tensor, Tensor]:
+        """Return eigenvalues and eigenvectors of ``(V + λ I)^power``."""
         (square_average,) = memory
         # A chain that went non-finite must not take the others with it: LAPACK fails on NaN for the whole batch.
         finite = torch.isfinite(square_average).all(-1).all(-1)[..., None, None]
         values, vectors = torch.linalg.eigh(torch.where(finite, square_average, 0.0))
-        values = (values.clamp(min=0) + self.eps_root) ** power
-        turned = (vectors.mT @ vector[..., None])[..., 0]
-        return (vectors @ (values * turned)[..., None])[..., 0]
+        return (values.clamp(min=0) + self.eps_root) ** power, vectors
 
     @override
     def scale_sde(self) -> tuple[str, ...]:

@@ -45,6 +45,10 @@ class ScaledAverage(Drift):
     def root(self, memory: Memory, vector: Tensor) -> Tensor:
         """Return ``G^(1/2) vector``."""
 
+    def damped(self, memory: Memory, vector: Tensor, whole: Number, plain: Number, scaled: Number, excess: Tensor) -> Tensor:
+        """Return ``(whole I + (plain I + scaled G) X)^-1 vector`` for the diagonal X of `excess`, which absorbs noise."""
+        return vector / (whole + plain * excess + scaled * self.scale(memory, excess))
+
     @abstractmethod
     def scale_sde(self) -> tuple[str, ...]:
         """Return ``G m``, then the equations of V, as text."""

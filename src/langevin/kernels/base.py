@@ -14,6 +14,7 @@ from torch import Tensor
 
 from langevin.checks import check_field, check_number, check_position, needs
 from langevin.drifts import Memory, Number
+from langevin.gradient_noise import GradientNoise
 from langevin.preconditioners import Identity, Preconditioner
 from langevin.schedules import Schedule, as_schedule, constant
 from langevin.targets import Evaluation
@@ -37,6 +38,7 @@ class StepInputs(NamedTuple):
     annealing: Number = 1.0  # what the bias factor is multiplied by
     adapting: Number = 1.0  # 1 while a scale that is to be frozen still follows the gradients, 0 afterwards
     started: Number = 1.0  # 0 at the first step, 1 afterwards
+    absorbing: Number = 1.0  # 1 where the gradient's noise is absorbed; 0 at temperature 0, where no noise has a place
 
 
 def follow(learnt: Memory, before: Memory, adapting: Number) -> Memory:
@@ -134,7 +136,8 @@ class Kernel(ABC):
             temperature = 0.0 if self.explores(step) else temperature
             if step_size == 0:
                 raise needs(self.name, "step_size", f"> 0 at every step (step {step})", step_size)
-        return StepInputs(step_size, temperature, started=float((step if seen is None else seen) > 0))
+        started = float((step if seen is None else seen) > 0)
+        return StepInputs(step_size, temperature, started=started, absorbing=float(temperature > 0))
 
     def _adapting(self, adapt_steps: int | None, step: int, seen: int | None) -> float:
         """Return 1 while a scale follows the gradients: in the first steps, or for ever, and in exploration phases."""
@@ -192,6 +195,15 @@ class Kernel(ABC):
 
     def with_bias_factor(self, factor: float) -> Self:
         """Return the same sampler with a bias factor that was left open."""
+        return self
+
+    @property
+    def gradient_noise(self) -> GradientNoise | None:
+        """The noise of the gradient that the step absorbs; None where it counts as heat."""
+        return None
+
+    def with_gradient_noise(self, noise: GradientNoise) -> Self:
+        """Return the same sampler with a noise that was left open."""
         return self
 
     def without_metric(self) -> tuple[Kernel, Preconditioner]:

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from langevin.checks import check_integer, needs
 from langevin.drifts import Memory, Momentum, Number, ScaledAverage
+from langevin.gradient_noise import OPEN, GradientNoise
 from langevin.kernels.base import Kernel, StepInputs, follow
 from langevin.schedules import AUTO, Schedule, as_schedule, constant
 from langevin.targets import Evaluation
@@ -39,12 +40,22 @@ class Invariant(Kernel):
     is the target whatever the step, as long as ``k (2 ε + h^2 G) < 4`` for the largest curvature k; elsewhere the error is
     O(ε^2). With a = 0 it is the method of Leimkuhler and Matthews (2013), for large a SGHMC by BAOAB.
 
+    A gradient with white noise of covariance Σ heats all that. With `absorbed` the step takes, in place of g,
+
+        ``g + D p``,    ``p = h G^(1/2) v + sqrt(2 ε) η - S g / 2``,    ``S = h^2 G + 2 ε``,
+        ``D = Σ (2 τ I + S (Σ - τ K) / 2)^-1``
+
+    where ``V = E[g g^T] = Σ + τ K`` (p is the velocity along the kick, half way through it, and D the friction that takes out the
+    heat of the noise). The law on a Gaussian is then the target again, for any Σ: today's step where there is no noise, and one
+    independent draw per ``Σ / K`` steps (an epoch) where there is much (docs/theory.md, section 6).
+
     Args:
         drift: a scaled average: momentum, Adam, AdaMax or the Adam with a matrix.
         annealing: what the bias factor is multiplied by, a schedule; any keeps the target. `AUTO` leaves the factor to `sample`.
         adapt_steps: first steps in which G follows the gradients; then it is frozen, which invariance needs, but for the
             exploration phases of a schedule, which are warm-ups again: `sample` keeps no draws of them. None takes the warm-up of
             `sample`; stepped by hand, G then follows for ever, and the law holds as far as it changes slowly.
+        absorbed: the noise of the gradient; None for gradients that are exact, or whose noise may heat.
     """
 
     num_noises: ClassVar[int] = 2
@@ -52,6 +63,7 @@ class Invariant(Kernel):
     drift: ScaledAverage = field(default_factory=Momentum)
     annealing: Schedule = constant(1.0)
     adapt_steps: int | None = None
+    absorbed: GradientNoise | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,16 +74,41 @@ class Invariant(Kernel):
             self._value("annealing", 0)
         if self.adapt_steps is not None:
             check_integer(self.name, "adapt_steps", self.adapt_steps, 1)
+        if self.absorbed is not None:
+            self._check_absorbed(self.absorbed)
+
+    def _check_absorbed(self, noise: GradientNoise) -> None:
+        if not isinstance(noise, GradientNoise):
+            raise needs(self.name, "noise", "one of langevin.gradient_noise", noise, TypeError)
+        if self.temperature == 0:
+            raise needs(self.name, "noise", "temperature > 0: without heat there is nothing to balance", self.temperature)
+        if not noise.is_elementwise and self.drift.scale_memory:
+            what = 'a diagonal one beside a scale that is learnt: sample(scale="auto") makes it diagonal'
+            raise needs(self.name, "noise", what, type(noise).__name__)
 
     @property
     @override
     def memory(self) -> tuple[str, ...]:
-        return ("velocity", "passing_velocity", *self.drift.scale_memory)
+        return ("velocity", "passing_velocity", *self.drift.scale_memory, *(self.absorbed.memory if self.absorbed else ()))
 
     @property
     @override
     def is_elementwise(self) -> bool:
-        return self.drift.is_elementwise
+        return self.drift.is_elementwise and (self.absorbed is None or self.absorbed.is_elementwise)
+
+    @property
+    @override
+    def constants(self) -> dict[str, Tensor]:
+        return {f"noise_{index}": tensor for index, tensor in enumerate(self.absorbed.tensors)} if self.absorbed else {}
+
+    @property
+    @override
+    def gradient_noise(self) -> GradientNoise | None:
+        return self.absorbed
+
+    @override
+    def with_gradient_noise(self, noise: GradientNoise) -> Self:
+        return dataclasses.replace(self, absorbed=noise) if self.absorbed is OPEN else self
 
     @property
     @override
@@ -84,7 +121,8 @@ class Invariant(Kernel):
 
     @override
     def start(self, position: Tensor) -> Memory:
-        return torch.zeros_like(position), torch.zeros_like(position), *self.drift.start(position)[1:]
+        own = self.absorbed.start(position) if self.absorbed else ()
+        return torch.zeros_like(position), torch.zeros_like(position), *self.drift.start(position)[1:], *own
 
     @override
     def inputs(self, step: int, *, seen: int | None = None, step_size: float | None = None) -> StepInputs:
@@ -104,20 +142,34 @@ class Invariant(Kernel):
     def update(
         self, position: Tensor, evaluation: Evaluation, noise: Tensor, memory: Memory, inputs: StepInputs
     ) -> tuple[Tensor, Memory]:
-        velocity, last, *scale = memory
+        split = 2 + len(self.drift.scale_memory)
+        (velocity, last), scale, known = memory[:2], memory[2:split], memory[split:]
         gradient, (η, ξ) = evaluation.gradient, noise
         ε, τ, β = inputs.step_size, inputs.temperature, self.drift.smoothing
         # While it adapts the scale knows the current gradient, which bounds the kick; frozen, it is a constant.
-        learnt = self.drift.scale_update(tuple(scale), gradient, inputs.started)
-        scale = [*follow(learnt, tuple(scale), inputs.adapting)]
+        learnt = self.drift.scale_update(scale, gradient, inputs.started)
+        scale = follow(learnt, scale, inputs.adapting)
         stride = (2 * self.drift.bias_factor * inputs.annealing * ε * (1 - β) / (1 + β)) ** 0.5
+        if self.absorbed is not None:
+            known = self.absorbed.follow(known, gradient, inputs.started)
+            gradient = gradient + inputs.absorbing * self._drag(gradient, velocity, last, scale, known, stride, inputs)
 
-        kicked = velocity - stride * self.drift.root(tuple(scale), gradient)
+        kicked = velocity - stride * self.drift.root(scale, gradient)
         refreshed = β * kicked + (τ * (1 - β * β)) ** 0.5 * ξ
-        inertia = 0.5 * stride * self.drift.root(tuple(scale), kicked + refreshed)
+        inertia = 0.5 * stride * self.drift.root(scale, kicked + refreshed)
         passing = τ**0.5 * η  # the velocity made anew at every step
         moved = position - ε * gradient + (0.5 * ε) ** 0.5 * (last + passing) + inertia
-        return moved, (refreshed, passing, *scale)
+        return moved, (refreshed, passing, *scale, *known)
+
+    def _drag(
+        self, gradient: Tensor, velocity: Tensor, last: Tensor, scale: Memory, known: Memory, stride: Number, inputs: StepInputs
+    ) -> Tensor:
+        """Return ``D p``, the friction that absorbs the gradient's noise."""
+        assert self.absorbed is not None
+        drift, ε, half = self.drift, inputs.step_size, 0.5 * stride * stride  # S / 2 = ε + half G
+        whole = 2 * inputs.temperature + (1 - inputs.absorbing)  # not zero where nothing is absorbed
+        speed = stride * drift.root(scale, velocity) + (2 * ε) ** 0.5 * last - (ε * gradient + half * drift.scale(scale, gradient))
+        return self.absorbed.drag(known, speed, lambda vector, excess: drift.damped(scale, vector, whole, ε, half, excess))
 
     @override
     def noise_scale(self, inputs: StepInputs) -> Number:
@@ -128,6 +180,7 @@ class Invariant(Kernel):
     @property
     @override
     def description(self) -> str:
+        of_noise = "what is not known of the gradient's own noise" if self.absorbed else "the gradient's own noise"
         bias, tau, beta = self.drift.sde()[0], self.temperature, self.drift.smoothing
         annealed = f", the bias factor times {self.annealing}" if self.annealing != constant(1.0) else ""
         return "\n".join(
@@ -136,8 +189,9 @@ class Invariant(Kernel):
                 f"  dm = γ (grad U - m) dt + γ sqrt(2 * {tau:g} / (a G)) dB,  γ = (1 - {beta:g}) / ε, a G m the bias",
                 f"  step size ε = {self.step_size}; {self.drift.settings()}{annealed}, invariant",
                 f"  target: exp(-U / {tau:g})",
-                f"  law: the target, effective temperature {tau:g}: exact on Gaussians, elsewhere up to O(ε^2), and up to the",
-                f"    gradient's own noise (invariant form); {self._guarantee()}",
+                *([f"  gradient noise, white, absorbed: {self.absorbed.describe()}"] if self.absorbed else []),
+                f"  law: the target, effective temperature {tau:g}: exact on Gaussians, elsewhere up to O(ε^2), and up to",
+                f"    {of_noise} (invariant form); {self._guarantee()}",
             ]
         )
 

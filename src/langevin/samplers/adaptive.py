@@ -5,17 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from torch import Tensor
+
 from langevin.checks import check_bool, needs
 from langevin.drifts import Adadelta, Adam, AdaMax, AdamFull, Drift, Momentum, ScaledAverage
+from langevin.gradient_noise import GradientNoise, as_noise
 from langevin.kernels import Invariant, Kernel, Langevin
 from langevin.samplers.base import BiasFactor, StepSize, make
 from langevin.schedules import Schedule, as_schedule, constant
 
-__all__ = ["adadelta_sgld", "adamax_sgld", "asgld", "asgld_full", "msgld"]
+__all__ = ["adadelta_sgld", "adamax_sgld", "asgld", "asgld_full", "msgld", "nasgld"]
+
+NoiseSetting = str | tuple[Tensor, Tensor] | GradientNoise | None
+"""None; "corrected" for a noise of the gradient that `sample` learns; or one that is known, (Σ, τ K)."""
 
 
 def msgld(
-    step_size: StepSize, *, bias_factor: BiasFactor = 1.0, beta: float = 0.9, invariant: bool = False, temperature: float = 1.0
+    step_size: StepSize,
+    *,
+    bias_factor: BiasFactor = 1.0,
+    beta: float = 0.9,
+    invariant: bool = False,
+    noise: NoiseSetting = None,
+    temperature: float = 1.0,
 ) -> Langevin | Invariant:
     """Momentum SGLD, exactly as published (Algorithm 1), or in the form that keeps the posterior invariant.
 
@@ -26,6 +38,8 @@ def msgld(
         bias_factor: a; a number, a schedule along which it is annealed, or "auto" when invariant: found with the step size.
         beta: β, the smoothing factor of m.
         invariant: give the momentum the noise that makes exp(-U / τ) invariant (`kernels.Invariant` has its formula).
+        noise: "corrected" absorbs the white noise of minibatches, when invariant: `sample` learns its covariance Σ first. One that
+            is known is given as (Σ, τ K), K the mean Hessian: tensors (dim,) or (dim, dim). None leaves it to heat the law.
         temperature: τ.
 
     Differs from: what Theorem 3.1 says of it. With a constant bias factor the law for small steps has temperature
@@ -37,7 +51,41 @@ def msgld(
         >>> msgld(step_size=0.01, bias_factor=1.0, invariant=True).effective_temperature
         1.0
     """
-    return _either_form("msgld", step_size, temperature, bias_factor, partial(Momentum, beta=beta), invariant)
+    return _either_form("msgld", step_size, temperature, bias_factor, partial(Momentum, beta=beta), invariant, noise=noise)
+
+
+def nasgld(
+    step_size: StepSize = "auto",
+    *,
+    bias_factor: BiasFactor = "auto",
+    beta: float = 0.7,
+    noise: NoiseSetting = "corrected",
+    temperature: float = 1.0,
+) -> Invariant:
+    """Noise-absorbing SGLD: the invariant MSGLD with ``noise="corrected"``, and settings that need no tuning.
+
+    The kick takes ``g + D p`` for the noisy gradient g: p is the velocity along it and D a friction that absorbs the noise
+    (`kernels.Invariant` has its formula). Exact on Gaussians for any noise; one independent draw per epoch of minibatches.
+
+    Args:
+        step_size: ε on U; "auto" finds one with the scale and the noise.
+        bias_factor: a; "auto" finds one with the step size.
+        beta: β, the share of the velocity that is kept. With much noise the friction D forgets faster than any β does.
+        noise: "corrected", or one that is known, as in `msgld`.
+        temperature: τ.
+
+    Differs from: NOGIN (Matthews and Weare 2018), which subtracts the noise from what is injected, has one velocity and another
+    order of the step; off Gaussians its error is larger (docs/benchmarks/corrected_forms.txt).
+
+    Example:
+        >>> nasgld().memory
+        ('velocity', 'passing_velocity')
+    """
+    factor, annealing = _annealed("nasgld", bias_factor)
+    absorbed = as_noise("nasgld", noise)
+    if absorbed is None:
+        raise needs("nasgld", "noise", '"corrected" or a pair (variance, signal): msgld has none', noise)
+    return make(Invariant, "nasgld", step_size, temperature, Momentum(factor, beta), annealing, None, absorbed)
 
 
 def asgld(
@@ -48,6 +96,7 @@ def asgld(
     eps_root: float = 1e-5,
     invariant: bool = False,
     adapt_steps: int | None = None,
+    noise: NoiseSetting = None,
     temperature: float = 1.0,
 ) -> Langevin | Invariant:
     """Adam SGLD, exactly as published (Algorithm 2), or in the form that keeps the posterior invariant.
@@ -61,6 +110,7 @@ def asgld(
         eps_root: λ, inside the root.
         invariant: give the momentum the noise that makes exp(-U / τ) invariant once V is frozen (`kernels.Invariant`).
         adapt_steps: steps after which V is frozen, when invariant; None takes the warm-up of `sample`.
+        noise: as in `msgld`; a known one has a diagonal Σ.
         temperature: τ.
 
     Differs from: what Theorem 3.2 says of it; the law is colder than the target, see `describe()`. The invariant form is not.
@@ -72,7 +122,7 @@ def asgld(
         ('velocity', 'passing_velocity', 'square_average')
     """
     drift = partial(Adam, betas=betas, eps_root=eps_root)
-    return _either_form("asgld", step_size, temperature, bias_factor, drift, invariant, adapt_steps)
+    return _either_form("asgld", step_size, temperature, bias_factor, drift, invariant, adapt_steps, noise)
 
 
 def asgld_full(
@@ -83,6 +133,7 @@ def asgld_full(
     eps_root: float = 1e-5,
     invariant: bool = False,
     adapt_steps: int | None = None,
+    noise: NoiseSetting = None,
     temperature: float = 1.0,
 ) -> Langevin | Invariant:
     """Adam SGLD with the matrix V of equation (2), for up to a few hundred dimensions; see `drifts.AdamFull`.
@@ -97,6 +148,7 @@ def asgld_full(
         eps_root: λ, added to the eigenvalues of V.
         invariant: as in `asgld`.
         adapt_steps: as in `asgld`.
+        noise: as in `msgld`; a known one has a diagonal Σ.
         temperature: τ.
 
     Differs from: `asgld` in cost, O(dim^3) a step.
@@ -106,7 +158,7 @@ def asgld_full(
         False
     """
     drift = partial(AdamFull, betas=betas, eps_root=eps_root)
-    return _either_form("asgld_full", step_size, temperature, bias_factor, drift, invariant, adapt_steps)
+    return _either_form("asgld_full", step_size, temperature, bias_factor, drift, invariant, adapt_steps, noise)
 
 
 def adamax_sgld(
@@ -117,6 +169,7 @@ def adamax_sgld(
     eps: float = 1e-8,
     invariant: bool = False,
     adapt_steps: int | None = None,
+    noise: NoiseSetting = None,
     temperature: float = 1.0,
 ) -> Langevin | Invariant:
     """AdaMax SGLD, which section 3.3 names: the bias is scaled by the largest recent gradient.
@@ -130,6 +183,7 @@ def adamax_sgld(
         eps: λ.
         invariant: as in `asgld`, with u frozen.
         adapt_steps: as in `asgld`.
+        noise: as in `msgld`; a known one has a diagonal Σ.
         temperature: τ.
 
     Example:
@@ -137,7 +191,7 @@ def adamax_sgld(
         ('average', 'largest')
     """
     drift = partial(AdaMax, betas=betas, eps=eps)
-    return _either_form("adamax_sgld", step_size, temperature, bias_factor, drift, invariant, adapt_steps)
+    return _either_form("adamax_sgld", step_size, temperature, bias_factor, drift, invariant, adapt_steps, noise)
 
 
 def adadelta_sgld(
@@ -181,6 +235,7 @@ def _either_form(
     drift: Callable[[float], ScaledAverage],
     invariant: bool,
     adapt_steps: int | None = None,
+    noise: NoiseSetting = None,
 ) -> Langevin | Invariant:
     """Put a bias into its published or its invariant kernel."""
     check_bool(name, "invariant", invariant)
@@ -188,7 +243,9 @@ def _either_form(
         raise needs(name, "bias_factor", 'a number or a schedule; "auto" needs invariant=True', bias_factor)
     if invariant:
         factor, annealing = _annealed(name, bias_factor)
-        return make(Invariant, name, step_size, temperature, drift(factor), annealing, adapt_steps)
+        return make(Invariant, name, step_size, temperature, drift(factor), annealing, adapt_steps, as_noise(name, noise))
+    if noise is not None:
+        raise needs(name, "noise", "None for the published form: a correction needs invariant=True", noise)
     if adapt_steps is not None:
         raise needs(name, "adapt_steps", "invariant=True: the published form never stops adapting", adapt_steps)
     return _published(name, step_size, temperature, bias_factor, drift)

@@ -1,0 +1,253 @@
+"""The noise of a gradient, as a kernel absorbs it: its covariance Σ, beside what the gradient says of the target.
+
+The second moment of a noisy gradient, the V of equation (2), has two parts: ``V = E[g g^T] = Σ + τ K``, where K is the mean Hessian
+(by parts, on any target). Both are needed for a step that is exact whatever the noise: a friction D that takes out of the velocity
+just the heat that the noise brings in,
+
+    ``D = Σ (2 τ I + S (Σ - τ K) / 2)^-1``,    S = h^2 G + 2 ε    (`kernels.Invariant`; docs/theory.md, section 6).
+
+Here stand the forms that Σ and τ K may have, the *variance* and the *signal*; the kernel brings τ and S.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+from typing_extensions import override
+
+from langevin.checks import check_field, needs
+
+__all__ = [
+    "KINDS",
+    "OPEN",
+    "DenseNoise",
+    "DiagonalNoise",
+    "FollowedNoise",
+    "GradientNoise",
+    "LowRankNoise",
+    "OpenNoise",
+    "as_noise",
+]
+
+Damped = Callable[[Tensor, Tensor], Tensor]
+"""(vector, x) -> ``(2 τ I + S x / 2)^-1 vector`` for a diagonal x: what the kernel knows of a step."""
+
+
+@dataclass(frozen=True, eq=False)
+class GradientNoise(ABC):
+    """Σ and τ K, in the coordinates in which a sampler steps."""
+
+    @property
+    def memory(self) -> tuple[str, ...]:
+        """Names of the tensors that are remembered between steps, where the noise is learnt on the way."""
+        return ()
+
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether D is diagonal."""
+        return True
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The numbers that were learnt, for a run's folder."""
+        return tuple(value for entry in fields(self) if isinstance(value := getattr(self, entry.name), Tensor))
+
+    def start(self, position: Tensor) -> tuple[Tensor, ...]:
+        """Return the memory before the first step."""
+        return tuple(torch.zeros_like(position) for _ in self.memory)
+
+    def follow(self, memory: tuple[Tensor, ...], gradient: Tensor, started: Any) -> tuple[Tensor, ...]:
+        """Return the memory after this step's gradient."""
+        return memory
+
+    @abstractmethod
+    def drag(self, memory: tuple[Tensor, ...], speed: Tensor, damped: Damped) -> Tensor:
+        """Return ``D speed``."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Say in a few words what Σ is like."""
+
+
+@dataclass(frozen=True, eq=False)
+class OpenNoise(GradientNoise):
+    """A noise that `sample` is to learn before it runs."""
+
+    @override
+    def drag(self, memory: tuple[Tensor, ...], speed: Tensor, damped: Damped) -> Tensor:
+        raise needs("kernel", "noise", 'a noise that is known, to step by hand: "corrected" leaves it to sample()', "corrected")
+
+    @override
+    def describe(self) -> str:
+        return "to be learnt"
+
+
+OPEN = OpenNoise()
+
+
+@dataclass(frozen=True, eq=False)
+class DiagonalNoise(GradientNoise):
+    """``Σ = diag(variance)``, ``τ K = diag(signal)``, (dim,) each."""
+
+    variance: Tensor
+    signal: Tensor
+
+    @override
+    def drag(self, memory: tuple[Tensor, ...], speed: Tensor, damped: Damped) -> Tensor:
+        return self.variance * damped(speed, self.variance - self.signal)
+
+    @override
+    def describe(self) -> str:
+        ratio = self.variance / self.signal
+        return f"{float(ratio.min()):.2g} to {float(ratio.max()):.2g} times the signal, in each of {len(ratio)} directions"
+
+
+@dataclass(frozen=True, eq=False)
+class DenseNoise(GradientNoise):
+    """Full matrices Σ and τ K for a sampler whose S is a number; `DenseNoise.of` makes one.
+
+    ``Σ - τ K = Q diag(excess) Q^T``, so that ``D = (Σ Q) (2 τ + S excess / 2)^-1 Q^T`` for any S.
+    """
+
+    vectors: Tensor  # Q
+    excess: Tensor
+    pushed: Tensor  # Σ Q
+
+    @classmethod
+    def of(cls, variance: Tensor, signal: Tensor) -> DenseNoise:
+        """Take Σ and τ K, (dim, dim) each."""
+        excess, vectors = torch.linalg.eigh(variance.double() - signal.double())
+        return cls(*(tensor.to(variance) for tensor in (vectors, excess, variance.double() @ vectors)))
+
+    @property
+    @override
+    def is_elementwise(self) -> bool:
+        return False
+
+    @override
+    def drag(self, memory: tuple[Tensor, ...], speed: Tensor, damped: Damped) -> Tensor:
+        return linear(damped(speed @ self.vectors, self.excess), self.pushed)
+
+    @override
+    def describe(self) -> str:
+        return f"a matrix of {len(self.excess)} by {len(self.excess)}"
+
+
+@dataclass(frozen=True, eq=False)
+class LowRankNoise(GradientNoise):
+    """A diagonal, and a few orthonormal directions with a variance and signal of their own; for a sampler whose S is a number.
+
+    D is the diagonal's, changed along each direction q to what q's own numbers give: exact where the diagonal is alike over the
+    elements of q, as it is in a scale that makes the signal one.
+    """
+
+    variance: Tensor  # (dim,)
+    signal: Tensor  # (dim,)
+    vectors: Tensor  # (dim, rank)
+    along: Tensor  # variance along each of them, (rank,)
+    signal_along: Tensor  # (rank,)
+
+    @property
+    @override
+    def is_elementwise(self) -> bool:
+        return False
+
+    @override
+    def drag(self, memory: tuple[Tensor, ...], speed: Tensor, damped: Damped) -> Tensor:
+        everywhere = self.variance * damped(torch.ones_like(self.variance), self.variance - self.signal)
+        here = self.along * damped(torch.ones_like(self.along), self.along - self.signal_along)
+        change = here - everywhere @ (self.vectors * self.vectors)
+        return everywhere * speed + linear(speed @ self.vectors * change, self.vectors)
+
+    @override
+    def describe(self) -> str:
+        ratio = torch.cat([self.variance / self.signal, self.along / self.signal_along])
+        return f"{float(ratio.min()):.2g} to {float(ratio.max()):.2g} times the signal, {len(self.along)} directions of their own"
+
+
+@dataclass(frozen=True, eq=False)
+class FollowedNoise(GradientNoise):
+    """A diagonal learnt on the way, for training loops: ``Σ' = β Σ + (1 - β) (g - g_last)^2 / 2``, ``V' = β V + (1 - β) g^2``.
+
+    Differences of successive gradients do not see where the gradient points, as its square does. They see how far it turned within
+    a step, which counts as noise too: that errs on the cold side.
+
+    Args:
+        smoothing: β, in [0, 1).
+    """
+
+    smoothing: float = 0.999
+
+    def __post_init__(self) -> None:
+        check_field(self, "FollowedNoise", "smoothing", "0 <= smoothing < 1", lambda v: 0 <= v < 1)
+
+    @property
+    @override
+    def memory(self) -> tuple[str, ...]:
+        return ("noise_variance", "gradient_square", "last_gradient")
+
+    @override
+    def follow(self, memory: tuple[Tensor, ...], gradient: Tensor, started: Any) -> tuple[Tensor, ...]:
+        variance, square, last = memory
+        share = (1 - self.smoothing) * started  # the first gradient has none before it
+        turned = gradient - last
+        variance = variance + share * (0.5 * turned * turned - variance)
+        square = square + share * (gradient * gradient - square)
+        return variance, square, gradient + 0.0 * last
+
+    @override
+    def drag(self, memory: tuple[Tensor, ...], speed: Tensor, damped: Damped) -> Tensor:
+        variance, square, _ = memory
+        signal = (square - variance).maximum(0.0 * square)
+        return variance * damped(speed, variance - signal)
+
+    @override
+    def describe(self) -> str:
+        return f"diagonal, followed with smoothing {self.smoothing:g}"
+
+
+KINDS: dict[str, type[GradientNoise]] = {"DiagonalNoise": DiagonalNoise, "DenseNoise": DenseNoise, "LowRankNoise": LowRankNoise}
+"""By the name under which they are saved: what `sample` learns."""
+
+
+def noise_shapes(kind: str, tensors: Sequence[Tensor], dim: int) -> list[tuple[int, ...]]:
+    """Return the shapes that the tensors of a noise have; the rank of a low-rank one is read off its last."""
+    rank = len(tensors[-1]) if tensors and tensors[-1].ndim == 1 else 0
+    shapes: dict[str, list[tuple[int, ...]]] = {
+        "DiagonalNoise": [(dim,), (dim,)], "DenseNoise": [(dim, dim), (dim,), (dim, dim)],
+        "LowRankNoise": [(dim,), (dim,), (dim, rank), (rank,), (rank,)],
+    }  # fmt: skip
+    return shapes[kind]
+
+
+def as_noise(who: str, value: Any) -> GradientNoise | None:
+    """Return the noise that a sampler's setting says: None, "corrected", or one that is given as (Σ, τ K)."""
+    if value is None or isinstance(value, GradientNoise):
+        return value
+    if isinstance(value, str) and value == "corrected":
+        return OPEN
+    condition = 'None, "corrected", or a pair (variance, signal) of tensors (dim,) or (dim, dim) each'
+    if not isinstance(value, tuple) or len(value) != 2:
+        raise needs(who, "noise", condition, value, TypeError)
+    parts = [torch.from_numpy(part) if isinstance(part, np.ndarray) else part for part in value]
+    if not all(isinstance(part, Tensor) and part.is_floating_point() for part in parts):
+        raise needs(who, "noise", condition, value, TypeError)
+    variance, signal = parts
+    if variance.shape != signal.shape or variance.ndim not in (1, 2) or variance.shape[0] != variance.shape[-1]:
+        raise needs(who, "noise", condition, (tuple(variance.shape), tuple(signal.shape)))
+    for name, part in (("variance", variance), ("signal", signal)):
+        if not torch.isfinite(part).all():
+            raise needs(who, "noise", f"a finite {name}", part)
+        lowest = float(part.min() if part.ndim == 1 else torch.linalg.eigvalsh(part.double()).min())
+        if part.ndim == 2 and not torch.allclose(part, part.mT):
+            raise needs(who, "noise", f"a symmetric {name}", part)
+        if lowest < -1e-6 * float(part.abs().max()):
+            raise needs(who, "noise", f"a {name} that is positive definite", f"an eigenvalue of {lowest:.3g}")
+    return DiagonalNoise(variance, signal) if variance.ndim == 1 else DenseNoise.of(variance, signal)
