@@ -12,13 +12,28 @@ import torch
 from torch import Tensor
 
 from langevin.checks import check_dense, check_integer, check_number, check_position, needs
-from langevin.noise import Purpose, batch_indices, normal, streams
+from langevin.noise import Purpose, batch_indices, normal, streams, white_rows
 from langevin.noise.address import check_chains, check_seed
 from langevin.scales import Scale
 from langevin.targets import Batch, Evaluation, Target
 from langevin.targets.base import check_dim, check_target
 
-__all__ = ["GradientFn", "control_variate", "energy_gradient", "find_mode", "full", "in_scale", "minibatch", "noisy", "tolerant"]
+__all__ = [
+    "BATCHES",
+    "GradientFn",
+    "control_variate",
+    "energy_gradient",
+    "find_mode",
+    "full",
+    "in_scale",
+    "minibatch",
+    "noisy",
+    "of_each_row",
+    "tolerant",
+]
+
+BATCHES = ("reshuffled", "white")
+"""How minibatches are drawn: each datum once per epoch, so that the noise cancels over it, or every row anew (with replacement)."""
 
 Draws = tuple[Tensor, ...]
 """What is random in a gradient: tensors whose first axes are the step and the chain."""
@@ -60,23 +75,32 @@ def full(target: Target, data: Sequence[Tensor] | Tensor | None = None) -> Gradi
     return GradientFn(lambda steps: (), lambda position, drawn: target.evaluate(position, batch))
 
 
-def minibatch(target: Target, data: Sequence[Tensor] | Tensor, batch_size: int, *, seed: int, chains: range) -> GradientFn:
-    """Estimate the gradient from `batch_size` rows, scaled by N / n; every chain has an order of its own.
-
-    Rows come without replacement: each datum once per epoch, in an order that is a function of (seed, chain, epoch).
+def minibatch(
+    target: Target,
+    data: Sequence[Tensor] | Tensor,
+    batch_size: int,
+    *,
+    seed: int,
+    chains: range,
+    batches: str = "reshuffled",
+) -> GradientFn:
+    """Estimate the gradient from `batch_size` rows, scaled by N / n; every chain has rows of its own.
 
     Args:
         target: a target with data.
         data: its columns, each with N rows.
         batch_size: n, at most N.
-        seed: of the order.
+        seed: of the rows.
         chains: numbers of the chains, so that chains run apart see what they would see together.
+        batches: "reshuffled" takes each datum once per epoch, in an order that is a function of (seed, chain, epoch); "white" draws
+            every row anew, with replacement, which is what the corrected samplers need.
     """
-    columns = _check_batches("minibatch", target, data, batch_size, seed, chains)
+    columns = _check_batches("minibatch", target, data, batch_size, seed, chains, batches)
     num_data = len(columns[0])
+    purpose, rows_of = (Purpose.ROWS, white_rows) if batches == "white" else (Purpose.BATCH, batch_indices)
 
     def draw(steps: range) -> Draws:
-        return (batch_indices(seed, streams(Purpose.BATCH, chains), steps, batch_size, num_data).to(columns[0].device),)
+        return (rows_of(seed, streams(purpose, chains), steps, batch_size, num_data).to(columns[0].device),)
 
     def evaluate(position: Tensor, drawn: Draws) -> Evaluation:
         (rows,) = drawn
@@ -86,7 +110,25 @@ def minibatch(target: Target, data: Sequence[Tensor] | Tensor, batch_size: int, 
     return GradientFn(draw, evaluate)
 
 
-def _check_batches(who: str, target: Any, data: Any, batch_size: Any, seed: Any, chains: Any) -> tuple[Tensor, ...]:
+def of_each_row(target: Target, columns: Sequence[Tensor], rows: Tensor, position: Tensor, mode: Tensor | None = None) -> Tensor:
+    """Return what each row by itself says of the gradient at `position` (dim,): ``N grad(-log p(row)) + grad(-log prior)``.
+
+    A minibatch's gradient is a mean of n of these, so their covariance over n is that of its noise. With `mode`, what they say
+    there is taken off, as `control_variate` does.
+
+    Args:
+        target: a target with data.
+        columns: its data.
+        rows: which of them, int64.
+        position: a place, (dim,).
+        mode: the centre of control variates, (dim,), or None.
+    """
+    batch = Batch(tuple(column[rows][:, None] for column in columns), len(columns[0]), per_chain=True)
+    gradients = target.evaluate(position.repeat(len(rows), 1), batch).gradient
+    return gradients if mode is None else gradients - target.evaluate(mode.repeat(len(rows), 1), batch).gradient
+
+
+def _check_batches(who: str, target: Any, data: Any, batch_size: Any, seed: Any, chains: Any, batches: Any) -> tuple[Tensor, ...]:
     """Check what all gradients of minibatches take; return the data's columns."""
     if isinstance(target, Target) and not target.needs_data:
         raise needs(who, "target", "a target with data", type(target).__name__)
@@ -97,6 +139,8 @@ def _check_batches(who: str, target: Any, data: Any, batch_size: Any, seed: Any,
         raise needs(who, "batch_size", f"at most the {len(columns[0])} rows of the data", batch_size)
     check_seed(who, seed)
     check_chains(who, chains)
+    if batches not in BATCHES:
+        raise needs(who, "batches", f"one of {', '.join(BATCHES)}", batches)
     return columns
 
 
@@ -107,7 +151,14 @@ def _check_count(who: str, position: Tensor, drawn: Tensor) -> None:
 
 
 def control_variate(
-    target: Target, data: Sequence[Tensor] | Tensor, batch_size: int, mode: Tensor, *, seed: int, chains: range
+    target: Target,
+    data: Sequence[Tensor] | Tensor,
+    batch_size: int,
+    mode: Tensor,
+    *,
+    seed: int,
+    chains: range,
+    batches: str = "reshuffled",
 ) -> GradientFn:
     """Estimate the gradient from `batch_size` rows, corrected by what the same rows say at a fixed centre.
 
@@ -126,6 +177,7 @@ def control_variate(
         mode: the centre, (dim,), near the posterior mode: see `find_mode`.
         seed: of the order, which is that of `minibatch`.
         chains: numbers of the chains.
+        batches: as in `minibatch`.
 
     Reference: Baker, Fearnhead, Fox and Nemeth, "Control variates for stochastic gradient MCMC", 2019, equation 9.
 
@@ -138,12 +190,12 @@ def control_variate(
         tensor([[-4.],
                 [ 6.]])
     """
-    data = _check_batches("control_variate", target, data, batch_size, seed, chains)
+    data = _check_batches("control_variate", target, data, batch_size, seed, chains, batches)
     check_position("control_variate", "mode", mode)
     if mode.ndim != 1:
         raise needs("control_variate", "mode", "shape (dim,)", tuple(mode.shape))
     centre = mode.detach().clone()
-    plain = minibatch(target, data, batch_size, seed=seed, chains=chains)
+    plain = minibatch(target, data, batch_size, seed=seed, chains=chains, batches=batches)
     rough = plain.evaluate  # by itself: compiled code depends on what `evaluate` closes over, and need not know the seed
     check_dim("control_variate", "mode", target, len(centre))
     at_centre = full(target, data)(centre[None], 0).gradient

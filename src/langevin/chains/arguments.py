@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from langevin.checks import check_function, check_integer, check_position, needs
-from langevin.gradients import GradientFn
+from langevin.gradients import BATCHES, GradientFn
 from langevin.kernels import Kernel
 from langevin.noise import UPDATE_NOISES
 from langevin.noise.address import MAX_CHAIN, check_seed
 from langevin.targets import Target
 from langevin.targets.base import check_dim, check_target
 
-__all__ = ["check_arguments", "check_evaluation", "check_parts"]
+__all__ = ["check_arguments", "check_evaluation", "check_parts", "resolved_batches"]
 
 
 def check_parts(who: str, kernel: Any, target: Any, data: Any, progress: Any) -> tuple[Tensor, ...]:
@@ -114,3 +114,17 @@ def check_evaluation(target: Target, gradient_fn: GradientFn, position: Tensor, 
         value = energy[index].item()
         shown = f"the gradient {gradient[index].tolist()}" if math.isfinite(value) else f"the energy {value}"
         raise needs("sample", "init", f"a finite energy and gradient where chain {chains[index]} starts", shown)
+
+
+def resolved_batches(batches: Any, batch_size: int | None, absorbs: bool) -> str:
+    """Return how minibatches are drawn: "auto" takes what the sampler needs; what it cannot have is refused."""
+    if batches not in ("auto", *BATCHES):
+        raise needs("sample", "batches", f"one of {', '.join(('auto', *BATCHES))}", batches)
+    if batches != "auto" and batch_size is None:
+        raise needs("sample", "batches", '"auto" without a batch_size: all data are looked at', batches)
+    if batches == "reshuffled" and absorbs:
+        what = (
+            '"white" or "auto" for a sampler that absorbs noise: that of reshuffled epochs cancels by itself, and would be cooled'
+        )
+        raise needs("sample", "batches", what, batches)
+    return ("white" if absorbs else "reshuffled") if batches == "auto" else str(batches)

@@ -11,19 +11,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from langevin.chains.arguments import check_arguments, check_evaluation, check_parts
+from langevin.chains.absorb import absorb, signal_in, without_noise
+from langevin.chains.arguments import check_arguments, check_evaluation, check_parts, resolved_batches
 from langevin.chains.launch import launch
 from langevin.chains.meter import Progress
 from langevin.chains.plan import Keep, Plan
 from langevin.chains.tune import ScaleSetting, check_scale, epoch_of, warm_up, work_in_words
 from langevin.checks import needs
+from langevin.gradient_noise import OPEN
 from langevin.gradients import GradientFn, full, in_scale
-from langevin.kernels import Kernel, Scaled
-from langevin.scales import as_scale
+from langevin.kernels import Invariant, Kernel, Scaled
+from langevin.scales import Diagonal, as_scale
 from langevin.schedules import AUTO
 from langevin.store import Samples
 from langevin.targets import Target
-from langevin.tuning import AFTER_WARMUP, FIRST_STEP, descend, find_step_size, limit_step, suitable_factor
+from langevin.tuning import (
+    AFTER_WARMUP,
+    FIRST_STEP,
+    Found,
+    descend,
+    find_step_size,
+    inertial_factor,
+    limit_step,
+    suitable_factor,
+)
 
 __all__ = ["run_given"]
 
@@ -39,6 +50,7 @@ def run_given(
     data: Any = None,
     scale: ScaleSetting = None,
     batch_size: int | None = None,
+    batches: str = "auto",
     seed: int = 0,
     first_chain: int = 0,
     control_variate: Tensor | None = None,
@@ -56,6 +68,7 @@ def run_given(
     plan = Plan(
         kernel.for_run(warmup, position), num_steps, warmup, thin, seed, range(first_chain, first_chain + len(position)), keep,
         batch_size, control_variate, num_data=len(columns[0]) if columns else None,
+        batches=resolved_batches(batches, batch_size, kernel.gradient_noise is not None),
     )  # fmt: skip
     tune = partial(_tune, target=target, columns=columns, scale=scale, progress=progress)
     return launch(plan, position, target, columns, tune, out=out, compile=compile, progress=progress)
@@ -71,17 +84,32 @@ def _tune(
     kernel, texts = plan.kernel, []
     if kernel.has_open_bias and kernel.step_size != AUTO:
         raise needs("sample", "kernel", 'step_size="auto" with bias_factor="auto": they are found together', kernel.step_size)
-    if scale is None and kernel.step_size != AUTO:
-        return plan, position
     gradient_fn, exact = plan.gradient(target, columns, position), full(target, columns or None)
     is_exact = plan.batch_size is None and not target.gradient_noise
+    is_open = kernel.gradient_noise is OPEN
+    if is_open and is_exact:
+        kernel, is_open = without_noise(kernel), False
+    if scale is None and kernel.step_size != AUTO and not is_open:
+        return dataclasses.replace(plan, kernel=kernel), position
+    found = None
+    if isinstance(scale, str) or is_open:
+        found = warm_up(exact, position, plan, scale if isinstance(scale, str) else "auto", False, progress)
+        position = found.position
     if isinstance(scale, str):
-        found = warm_up(exact, position, plan, scale, False, progress)
-        kernel, position = Scaled.of(kernel, found.scale), found.position
+        assert found is not None
+        kernel = Scaled.of(kernel, found.scale)
         texts.append(f"scale: {found.scale.describe()}, learnt from {found.gradients} gradients of each chain")
     elif scale is not None:
         kernel = Scaled.of(kernel, as_scale("sample", scale, position))
-    if kernel.step_size == AUTO:
+    if is_open:
+        assert found is not None
+        if kernel.step_size == AUTO:  # found as for exact gradients: the noise is absorbed
+            kernel, text = _sized(kernel, found)
+            texts.append(text)
+        absorbing = absorb(kernel, found, plan, target, columns)
+        kernel = absorbing.kernel
+        texts.append(absorbing.text)
+    elif kernel.step_size == AUTO:
         if is_exact and not isinstance(scale, str):  # the search walks from near a mode: further out it would not arrive
             position = descend(exact, position, tolerance=0.01 * kernel.temperature).position
         kernel, position, text = _with_step_size(plan, kernel, gradient_fn, position, epoch_of(plan, target, columns))
@@ -94,6 +122,25 @@ def _tune(
     if text:
         print(text)
     return dataclasses.replace(plan, kernel=kernel, found=text), position
+
+
+def _sized(kernel: Kernel, found: Found) -> tuple[Kernel, str]:
+    """Give a sampler that absorbs its noise the size that a warm-up found for exact gradients."""
+    inner = kernel.inner if isinstance(kernel, Scaled) else kernel
+    assert isinstance(inner, Invariant)
+    if inner.drift.scale_memory:
+        what = 'a number beside noise="corrected", for a sampler with a metric of its own; msgld and nasgld find one'
+        raise needs("sample", "step_size", what, "auto")
+    scale = kernel.scale if isinstance(kernel, Scaled) else Diagonal(torch.ones_like(found.position[0]))
+    stiffness = 1.0
+    if scale is not found.scale:
+        signal = signal_in(found, scale) / found.temperature
+        stiffness = float(torch.linalg.eigvalsh(signal)[-1] if signal.ndim == 2 else signal.max())
+    beta = inner.drift.smoothing
+    factor = inertial_factor(beta) if inner.has_open_bias else inner.drift.bias_factor * float(inner.inputs(0).annealing)
+    step_size = found.size / stiffness / (2 * (1 + factor * (1 - beta) / (1 + beta)))
+    text = f"bias_factor {factor:.3g}; step_size {step_size:.4g}: {work_in_words(found.work)}"
+    return kernel.with_bias_factor(factor).with_step_size(step_size), text
 
 
 def _with_step_size(

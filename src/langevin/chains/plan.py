@@ -11,12 +11,14 @@ from torch import Tensor
 
 from langevin.checks import needs
 from langevin.engines.blocks import stack
+from langevin.gradient_noise import KINDS as NOISES
+from langevin.gradient_noise import OPEN
 from langevin.gradients import GradientFn, control_variate, full, minibatch, noisy
 from langevin.kernels import Kernel, Scaled, StepInputs
 from langevin.scales import KINDS
 from langevin.schedules import AUTO
 from langevin.store import About
-from langevin.store.checkpoint import scale_tensors
+from langevin.store.checkpoint import learnt_tensors
 from langevin.targets import Target
 from langevin.tuning import sampler_at
 
@@ -43,6 +45,7 @@ class Plan:
         num_data: rows of the data, or None.
         warmup_gradients: that each chain took before the run.
         recipe: size and softness of the sampler that a call without one found (`tuning.sampler_at`), or None.
+        batches: how minibatches are drawn, one of `gradients.BATCHES`.
     """
 
     kernel: Kernel
@@ -58,6 +61,7 @@ class Plan:
     num_data: int | None = None
     recipe: tuple[float, float] | None = None
     warmup_gradients: int = 0
+    batches: str = "reshuffled"
 
     @classmethod
     def of(
@@ -65,8 +69,11 @@ class Plan:
     ) -> Plan:
         """Return the plan of a run's folder and its checkpoint, with what is not in them; a sampler that was found is."""
         recipe, like = manifest["recipe"], tensors["position"]
+        noise = None
+        if manifest["noise"] is not None:
+            noise = NOISES[manifest["noise"]](*learnt_tensors("noise", tensors))
         if recipe is not None:
-            kernel = sampler_at(*recipe)
+            kernel = sampler_at(recipe[0], recipe[1], noise=noise and OPEN)
         assert kernel is not None
         chains = range(manifest["first_chain"], manifest["first_chain"] + manifest["num_chains"])
         mode = manifest["control_variate"]
@@ -75,13 +82,16 @@ class Plan:
             kernel = kernel.with_step_size(manifest["tuned"])
         if kernel.has_open_bias and manifest["bias_factor"] is not None:
             kernel = kernel.with_bias_factor(manifest["bias_factor"])
+        if noise is not None:
+            kernel = kernel.with_gradient_noise(noise)
         if manifest["scale"] is not None:
-            kernel = Scaled.of(kernel, KINDS[manifest["scale"]](*scale_tensors(tensors)))
+            kernel = Scaled.of(kernel, KINDS[manifest["scale"]](*learnt_tensors("scale", tensors)))
         return cls(
             kernel, manifest["num_steps"], manifest["warmup"], manifest["thin"], manifest["seed"],
             chains, keep or manifest["keep"], manifest["batch_size"],
             None if mode is None else torch.tensor(mode, dtype=torch.float64).to(like), manifest["found"], manifest["num_data"],
             None if recipe is None else (recipe[0], recipe[1]), manifest["warmup_gradients"],
+            manifest["batches"],
         )  # fmt: skip
 
     def manifest(self, position: Tensor, compile: bool | str) -> dict[str, Any]:
@@ -96,8 +106,15 @@ class Plan:
             "warmup_gradients": self.warmup_gradients,
             "recipe": None if self.recipe is None else list(self.recipe),
             "scale": type(self.kernel.scale).__name__ if isinstance(self.kernel, Scaled) else None,
-            "num_data": self.num_data, "temperature": self.kernel.target_temperature,
+            "num_data": self.num_data, "temperature": self.kernel.target_temperature, "batches": self.batches,
+            "noise": self._noise_kind,
         }  # fmt: skip
+
+    @property
+    def _noise_kind(self) -> str | None:
+        """The kind of a noise that was learnt before the run, or given; None for one that is followed in the sampler's memory."""
+        kind = type(self.kernel.gradient_noise).__name__
+        return kind if kind in NOISES else None
 
     @property
     def description(self) -> str:
@@ -167,9 +184,11 @@ class Plan:
         if self.batch_size is None:
             gradient_fn = full(target, columns or None)
         elif self.mode is None:
-            gradient_fn = minibatch(target, columns, self.batch_size, seed=self.seed, chains=self.chains)
+            gradient_fn = minibatch(target, columns, self.batch_size, seed=self.seed, chains=self.chains, batches=self.batches)
         else:
-            gradient_fn = control_variate(target, columns, self.batch_size, self.mode, seed=self.seed, chains=self.chains)
+            gradient_fn = control_variate(
+                target, columns, self.batch_size, self.mode, seed=self.seed, chains=self.chains, batches=self.batches
+            )
         if not target.gradient_noise:
             return gradient_fn
         return noisy(gradient_fn, target.gradient_noise, seed=self.seed, chains=self.chains, like=like)

@@ -34,8 +34,10 @@ def sample(
     init: Tensor | Mapping[str, Any] | str | None = None,
     scale: ScaleSetting = "auto",
     batch_size: int | None = None,
+    batches: str = "auto",
     seed: int = 0,
     first_chain: int = 0,
+    control_variate: str | None = "auto",
     keep: Keep = "positions",
     out: str | Path | None = None,
     compile: bool | str = "auto",
@@ -55,6 +57,7 @@ def sample(
     data: Any = None,
     scale: ScaleSetting = None,
     batch_size: int | None = None,
+    batches: str = "auto",
     seed: int = 0,
     first_chain: int = 0,
     control_variate: Tensor | None = None,
@@ -78,9 +81,10 @@ def sample(
     thin: Any = _UNSET,
     scale: Any = _UNSET,
     batch_size: int | None = None,
+    batches: str = "auto",
     seed: int = 0,
     first_chain: int = 0,
-    control_variate: Tensor | None = None,
+    control_variate: Any = _UNSET,
     keep: Keep = "positions",
     out: str | Path | None = None,
     compile: bool | str = "auto",
@@ -113,10 +117,13 @@ def sample(
             the run and then stands still: "dense", "diagonal", "low_rank", or "auto", which is dense up to 500 dimensions, low rank
             plus diagonal above. None for none: the default where a sampler is given.
         batch_size: rows per step and chain; None takes all data each time.
+        batches: "reshuffled" takes each datum once per epoch, so that the noise of the gradient cancels over it; "white" draws rows
+            anew at every step, which a sampler needs that absorbs the noise (``noise="corrected"``). "auto" takes what is needed.
         seed: an int in [0, 2**64).
         first_chain: number of the first chain.
         control_variate: a position (dim,) near the mode, such as `langevin.gradients.find_mode` gives: minibatch gradients are then
-            corrected by those at the mode, which takes most of their noise away there.
+            corrected by those at the mode, which takes most of their noise away there. Without a sampler "auto" does so where it
+            pays for the second gradient, None never.
         keep: "positions"; or a function of one position (dim,), whose results are kept instead; or "moments" for running mean and
             covariance only.
         out: a new folder to which draws are streamed while the chains run, so that memory stays flat; `resume` continues it after a
@@ -149,16 +156,16 @@ def sample(
     asked = {"chains": chains, "num_draws": num_draws}
     steps = {"num_steps": num_steps, "warmup": warmup, "thin": thin}
     common = {
-        "data": data, "scale": scale, "batch_size": batch_size, "seed": seed, "first_chain": first_chain, "keep": keep, "out": out,
-        "compile": compile, "progress": progress,
+        "data": data, "scale": scale, "batch_size": batch_size, "batches": batches, "seed": seed, "first_chain": first_chain,
+        "keep": keep, "out": out, "compile": compile, "progress": progress,
     }  # fmt: skip
     if not isinstance(kernel, Target):
         _refuse("no sampler before the target: one that is given takes num_steps", asked)
         settings = {**steps, **common, "control_variate": control_variate}
         return run_given(kernel, target, init, **{name: value for name, value in settings.items() if value is not _UNSET})
-    alone = {"target": target, **steps, "control_variate": control_variate}
+    alone = {"target": target, **steps}
     _refuse("a sampler before the target: without one they are found", alone)
-    settings = {**asked, **common, "init": init}
+    settings = {**asked, **common, "init": init, "control_variate": control_variate}
     return run_without(kernel, **{name: value for name, value in settings.items() if value is not _UNSET})
 
 

@@ -48,7 +48,8 @@ def warm_up(exact: GradientFn, starts: Tensor, plan: Plan, scale: str | Scale, g
 
 def epoch_of(plan: Plan, target: Target, columns: Sequence[Tensor]) -> float | None:
     """Return the steps of an epoch: the noise of minibatches cancels over it; that of an artificial gradient noise does not."""
-    return None if plan.batch_size is None or target.gradient_noise else len(columns[0]) / plan.batch_size
+    cancels = plan.batch_size is not None and plan.batches == "reshuffled" and not target.gradient_noise
+    return len(columns[0]) / plan.batch_size if cancels and plan.batch_size is not None else None
 
 
 def work_in_words(work: float) -> str:

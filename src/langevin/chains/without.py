@@ -13,13 +13,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from langevin.chains.arguments import check_arguments, check_evaluation, check_parts
+from langevin.chains.absorb import Absorbing, absorb, learn_at
+from langevin.chains.arguments import check_arguments, check_evaluation, check_parts, resolved_batches
 from langevin.chains.launch import launch
 from langevin.chains.meter import Progress
 from langevin.chains.plan import Keep, Plan
 from langevin.chains.tune import ScaleSetting, check_scale, epoch_of, warm_up, work_in_words
 from langevin.checks import check_integer, check_position, needs
+from langevin.gradient_noise import OPEN
 from langevin.gradients import GradientFn, full, in_scale, tolerant
+from langevin.kernels import Scaled
 from langevin.scales import Scale, as_scale
 from langevin.store import Samples
 from langevin.targets import Evaluation, Target
@@ -48,8 +51,10 @@ def run_without(
     init: Tensor | Mapping[str, Any] | str | None = None,
     scale: ScaleSetting = "auto",
     batch_size: int | None = None,
+    batches: str = "auto",
     seed: int = 0,
     first_chain: int = 0,
+    control_variate: str | None = "auto",
     keep: Keep = "positions",
     out: str | Path | None = None,
     compile: bool | str = "auto",
@@ -59,6 +64,8 @@ def run_without(
     finder = sampler_at(0.1)
     columns = check_parts("sample", finder, target, data, progress)
     check_integer("sample", "num_draws", num_draws, 1)
+    if control_variate not in ("auto", None):
+        raise needs("sample", "control_variate", '"auto" or None without a sampler: the centre is found', control_variate)
     if scale is None:
         raise needs("sample", "scale", 'a scale, or "auto", without a sampler', scale, TypeError)
     starts, position = _places(target, init, chains, columns)
@@ -66,11 +73,11 @@ def run_without(
     check_scale(scale, finder, position)
     plan = Plan(
         finder, num_draws, 0, 1, seed, range(first_chain, first_chain + len(position)), keep, batch_size,
-        num_data=len(columns[0]) if columns else None,
+        num_data=len(columns[0]) if columns else None, batches=resolved_batches(batches, batch_size, batches != "reshuffled"),
     )  # fmt: skip
     tune = partial(
         _tune, target=target, columns=columns, starts=starts, num_draws=num_draws, scale=scale, gather=init is None,
-        progress=progress,
+        may_centre=control_variate == "auto", progress=progress,
     )  # fmt: skip
     return launch(plan, position, target, columns, tune, out=out, compile=compile, progress=progress)
 
@@ -112,6 +119,7 @@ def _tune(
     num_draws: int,
     scale: str | Tensor | Scale,
     gather: bool,
+    may_centre: bool,
     progress: Progress,
 ) -> tuple[Plan, Tensor]:
     """Find everything: places, the scale, the sampler's settings, how many steps to take.
@@ -124,21 +132,43 @@ def _tune(
         starts = _spread(exact, plan, position[0], own)
     check_evaluation(target, exact, starts, columns, plan.chains)
     found = warm_up(exact, starts, plan, scale if isinstance(scale, str) else as_scale("sample", scale, starts), gather, progress)
+    kernel, texts = found.kernel, []
     if plan.batch_size is not None or target.gradient_noise:
-        gradient_fn = plan.gradient(target, columns, found.position)
-        found = _cooled(found, plan, gradient_fn, epoch_of(plan, target, columns))
+        if plan.batches == "white" or plan.batch_size is None:
+            plan, found, absorbing = _absorbed(found, plan, target, columns, may_centre)
+            kernel, texts = absorbing.kernel, [absorbing.text]
+        else:
+            found = _cooled(found, plan, plan.gradient(target, columns, found.position), epoch_of(plan, target, columns))
+            kernel = found.kernel
     thin = min(_MOST_THIN, max(1, round(found.steps_per_draw / _DRAW_STEPS)))
     warmup = 10 + 2 * math.ceil(found.steps_per_draw)  # the velocities start at rest
-    text = _in_words(found, len(plan.chains), thin)
+    text = _in_words(found, plan, texts, thin)
     print(text)
     if found.is_rough:
         warnings.warn(_ROUGH, TrustWarning, stacklevel=6)
     steps = warmup + num_draws * thin
     plan = dataclasses.replace(
-        plan, kernel=found.kernel, num_steps=steps, warmup=warmup, thin=thin, found=text, recipe=(found.size, found.softness),
+        plan, kernel=kernel, num_steps=steps, warmup=warmup, thin=thin, found=text, recipe=(found.size, found.softness),
         warmup_gradients=found.gradients,
     )  # fmt: skip
     return plan, found.position
+
+
+def _absorbed(
+    found: Found, plan: Plan, target: Target, columns: Sequence[Tensor], may_centre: bool
+) -> tuple[Plan, Found, Absorbing]:
+    """Let the sampler absorb its gradients' noise; with control variates where these pay for their second gradient.
+
+    A draw takes about as many steps more as the noise is times the signal, in the noisiest direction (docs/theory.md, section 6).
+    """
+    learnt = learn_at(found, found.scale, plan, target, columns, mode=None, has_metric=False)
+    if plan.batch_size is not None and may_centre:
+        centred = learn_at(found, found.scale, plan, target, columns, mode=found.centre, has_metric=False)
+        if 2 * (found.steps_per_draw + centred.ratio) < found.steps_per_draw + learnt.ratio:
+            plan, learnt = dataclasses.replace(plan, mode=found.centre), centred
+    bare = sampler_at(found.size, found.softness, found.temperature, OPEN)
+    absorbing = absorb(Scaled.of(bare, found.scale), found, plan, target, columns, learnt)
+    return plan, dataclasses.replace(found, steps_per_draw=found.steps_per_draw + learnt.ratio), absorbing
 
 
 def _spread(exact: GradientFn, plan: Plan, like: Tensor, own: Tensor | None) -> Tensor:
@@ -181,15 +211,18 @@ def _cooled(found: Found, plan: Plan, gradient_fn: GradientFn, epoch: float | No
     )
 
 
-def _in_words(found: Found, chains: int, thin: int) -> str:
+def _in_words(found: Found, plan: Plan, texts: Sequence[str], thin: int) -> str:
     kernel = sampler_at(found.size, found.softness)
     drift = getattr(kernel, "drift")  # noqa: B009 - the invariant MSGLD has one
     moved = f"; {found.moved} of them found a mode far higher than the best, and start there" if found.moved else ""
     kept = "every step is kept" if thin == 1 else f"one in {thin} is kept"
+    if plan.mode is not None:
+        texts = ["control variates: each row counts for what it says less what it said at the mode", *texts]
     return (
-        f"{kernel.name}, invariant: {chains} chains found their places with {found.gradients} gradients each{moved}\n"
+        f"{kernel.name}, invariant: {len(plan.chains)} chains found their places with {found.gradients} gradients each{moved}\n"
         f"  scale: {found.scale.describe()}\n"
         f"  step_size {kernel.step_size(0):.3g} in that scale, bias_factor {drift.bias_factor:.3g}, beta {drift.smoothing:.2g}: "
         f"{work_in_words(found.work)}\n"
-        f"  an effective draw takes about {found.steps_per_draw:.2g} steps; {kept}"
+        + "".join(f"  {text}\n" for text in texts)
+        + f"  an effective draw takes about {found.steps_per_draw:.2g} steps; {kept}"
     )

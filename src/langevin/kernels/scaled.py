@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from langevin.checks import needs
 from langevin.drifts import Memory, Number
+from langevin.gradient_noise import GradientNoise
 from langevin.kernels.base import Kernel, StepInputs
 from langevin.scales import Scale
 from langevin.schedules import Schedule
@@ -72,7 +73,7 @@ class Scaled(Kernel):
     @property
     @override
     def constants(self) -> dict[str, Tensor]:
-        return {f"scale_{index}": tensor for index, tensor in enumerate(self.scale.tensors)}
+        return {f"scale_{index}": tensor for index, tensor in enumerate(self.scale.tensors)} | self.inner.constants
 
     @property
     @override
@@ -133,6 +134,15 @@ class Scaled(Kernel):
     @override
     def with_bias_factor(self, factor: float) -> Self:
         return dataclasses.replace(self, inner=self.inner.with_bias_factor(factor))
+
+    @property
+    @override
+    def gradient_noise(self) -> GradientNoise | None:
+        return self.inner.gradient_noise
+
+    @override
+    def with_gradient_noise(self, noise: GradientNoise) -> Self:
+        return dataclasses.replace(self, inner=self.inner.with_gradient_noise(noise))
 
     @override
     def noise_scale(self, inputs: StepInputs) -> Number:

@@ -23,7 +23,7 @@ path on other devices, and the fallback without numba. Integers agree exactly, n
 
 from langevin.noise.address import UPDATE_NOISES, Purpose, stream, streams
 from langevin.noise.draw import batch_indices, normal, permutation
-from langevin.noise.integers import integers
+from langevin.noise.integers import integers, white_rows
 from langevin.noise.reference import batch_indices_reference, normal_reference, philox
 
 __all__ = [
@@ -38,4 +38,5 @@ __all__ = [
     "philox",
     "stream",
     "streams",
+    "white_rows",
 ]

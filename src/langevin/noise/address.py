@@ -53,6 +53,8 @@ class Purpose(IntEnum):
     """Random changes of the training images."""
     PREDICT = 7
     """Simulated data."""
+    ROWS = 8
+    """Minibatches with replacement."""
 
 
 UPDATE_NOISES = (Purpose.POSITION, Purpose.SECOND)

@@ -1,4 +1,4 @@
-"""Whole numbers by address, for choices such as a crop or a flip; in plain torch on every device, since few are ever needed."""
+"""Whole numbers by address, for choices such as a crop, a flip or a row; in plain torch on every device."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from langevin.noise.address import LOW, Address, check_int, check_normal, result_shape
 from langevin.noise.reference import philox
 
-__all__ = ["integers"]
+__all__ = ["integers", "white_rows"]
 
 
 def integers(
@@ -45,3 +45,30 @@ def integers(
     words = philox(counter, (seed & LOW, seed >> 32))
     drawn = torch.stack([word * bound >> 32 for word, bound in zip(words, bounds, strict=False)], -1)
     return drawn.reshape(*result_shape(stream, step, size), len(bounds))
+
+
+def white_rows(
+    seed: int, stream: Address, step: Address, batch_size: int, num_data: int, *, device: torch.device | str = "cpu"
+) -> Tensor:
+    """Draw the rows of a step's minibatch with replacement: each independent of all others, so that their noise is white.
+
+    Args:
+        seed: 0 <= seed < 2**64.
+        stream: 0 <= stream < 2**40, or a range of them with step 1.
+        step: 0 <= step < 2**56, or a range of them with step 1.
+        batch_size: at least 1.
+        num_data: in [1, 2**31); a row is drawn to within num_data / 2**32 of uniformly.
+        device: where to compute; the result is the same everywhere.
+
+    Returns:
+        An int64 tensor of shape (len(step), len(stream), batch_size), without the axes of those that are plain ints.
+
+    Example:
+        >>> from langevin.noise import Purpose, stream
+        >>> white_rows(0, stream(Purpose.ROWS), range(3), 5, 12).shape
+        torch.Size([3, 5])
+    """
+    check_int("white_rows", "batch_size", batch_size, 1, 2**32)
+    check_int("white_rows", "num_data", num_data, 1, 2**31)
+    fours = integers(seed, stream, step, -(-batch_size // 4), (num_data,) * 4, device=device)  # all words of a Philox block
+    return fours.flatten(-2)[..., :batch_size]

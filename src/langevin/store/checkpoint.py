@@ -14,6 +14,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from langevin.gradient_noise import noise_shapes
 from langevin.moments import no_moments
 from langevin.scales import scale_shapes
 from langevin.store.journal import write_atomic
@@ -96,12 +97,13 @@ def _checkpoint(tensors: dict[str, Tensor], words: dict[str, Any], manifest: dic
     if manifest["keep"] == "moments":
         empty |= no_moments(like)
     expected |= {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in empty.items()}
-    if manifest["scale"] is not None:
-        parts = scale_tensors(tensors)
-        shapes = scale_shapes(manifest["scale"], parts, dim)
-        check(f"{len(shapes)} tensors of the scale", len(parts) == len(shapes), len(parts))
-        expected |= {f"scale_{index}": (shape, dtype) for index, shape in enumerate(shapes)}
-        check("a finite scale", all(bool(part.isfinite().all()) for part in parts), "another")
+    for what, shapes_of in (("scale", scale_shapes), ("noise", noise_shapes)):
+        if manifest[what] is not None:
+            parts = learnt_tensors(what, tensors)
+            shapes = shapes_of(manifest[what], parts, dim)
+            check(f"{len(shapes)} tensors of the {what}", len(parts) == len(shapes), len(parts))
+            expected |= {f"{what}_{index}": (shape, dtype) for index, shape in enumerate(shapes)}
+            check(f"a finite {what}", all(bool(part.isfinite().all()) for part in parts), "another")
     memories = sorted(tensors.keys() - expected.keys())
     check("memories from 0 on", memories == sorted(f"memory_{k}" for k in range(len(memories))), memories)
     for name in memories:  # what follows the chains is the kernel's
@@ -115,9 +117,9 @@ def _checkpoint(tensors: dict[str, Tensor], words: dict[str, Any], manifest: dic
     return checkpoint
 
 
-def scale_tensors(tensors: Mapping[str, Tensor]) -> list[Tensor]:
-    """Return the tensors of a learnt scale, in their order."""
-    return [tensors[f"scale_{index}"] for index in range(sum(name.startswith("scale_") for name in tensors))]
+def learnt_tensors(what: str, tensors: Mapping[str, Tensor]) -> list[Tensor]:
+    """Return the tensors of a "scale" or a "noise" that was learnt before the run, in their order."""
+    return [tensors[f"{what}_{index}"] for index in range(sum(name.startswith(f"{what}_") for name in tensors))]
 
 
 def write_state(folder: Path, tensors: dict[str, Tensor], words: dict[str, Any]) -> None:

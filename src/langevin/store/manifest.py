@@ -7,13 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from langevin.gradient_noise import KINDS as NOISES
+from langevin.gradients import BATCHES
 from langevin.scales import KINDS
 from langevin.store.journal import write_atomic
 from langevin.store.layout import ARRAYS, Layout, array_specs, read_file
 
 __all__ = ["DTYPES", "VERSION", "check_manifest", "read_manifest", "write_manifest"]
 
-VERSION = 4
+VERSION = 5
 DTYPES = ("float16", "float32", "float64")
 
 
@@ -42,6 +44,8 @@ _FIELDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "found": ("a text", lambda v: isinstance(v, str)),
     **dict.fromkeys(("tuned", "bias_factor"), ("None or a number > 0", lambda v: v is None or (_is_number(v) and v > 0))),
     "scale": (f"None or one of {', '.join(KINDS)}", lambda v: v is None or (isinstance(v, str) and v in KINDS)),
+    "noise": (f"None or one of {', '.join(NOISES)}", lambda v: v is None or (isinstance(v, str) and v in NOISES)),
+    "batches": (f"one of {', '.join(BATCHES)}", lambda v: v in BATCHES),
     "recipe": ("None or two numbers > 0", lambda v: v is None or (_are_numbers(v, 2) and min(v) > 0)),
     "control_variate": ("None or finite numbers", lambda v: v is None or (isinstance(v, list) and all(map(_is_number, v)))),
     **dict.fromkeys(("fingerprints", "arrays"), ("an object", lambda v: isinstance(v, dict))),

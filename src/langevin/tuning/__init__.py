@@ -7,10 +7,11 @@ the variance that the sampler has for small steps and exact gradients. No formul
 the work over a step (`work`) bounds it further. A call without a sampler finds everything else, too (`warmup`).
 """
 
-from langevin.tuning.bias import suitable_factor
+from langevin.tuning.bias import inertial_factor, suitable_factor
 from langevin.tuning.descent import descend, spread_starts
 from langevin.tuning.law import stationary_error
 from langevin.tuning.metric import KINDS
+from langevin.tuning.noise import Learnt, Rows, learn_noise
 from langevin.tuning.search import Tuning, find_step_size
 from langevin.tuning.walk import AFTER_WARMUP, FIRST_STEP
 from langevin.tuning.warmup import Found, find_everything, sampler_at
@@ -22,10 +23,14 @@ __all__ = [
     "KINDS",
     "WORK",
     "Found",
+    "Learnt",
+    "Rows",
     "Tuning",
     "descend",
     "find_everything",
     "find_step_size",
+    "inertial_factor",
+    "learn_noise",
     "limit_step",
     "sampler_at",
     "spread_starts",

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from langevin.engines import Trace, run_blocks
+from langevin.gradient_noise import GradientNoise
 from langevin.gradients import GradientFn
 from langevin.kernels import Kernel, KernelState, Scaled
 from langevin.noise import Purpose, normal, streams
@@ -40,6 +41,7 @@ _BURST = 25  # steps between two changes of the step size
 _DENSE_PATH = 100  # dimensions up to which places on the way down are compared
 _NUMBERS = 2**23  # of draws that a scale is learnt from
 _ATTEMPTS = 6  # at measuring the last step size
+_PLACES = 16  # draws of each chain where the noise of its gradient is looked at
 _MEASURE = 200  # steps of the last scale in which the step size is measured, after half as many in which it is found
 
 
@@ -57,6 +59,9 @@ class Found:
     moved: int  # chains whose mode was too high, which start at the best one
     temperature: float
     is_rough: bool  # whether the energy seems to have jumps, for which no step size is small enough
+    centre: Tensor  # the lowest mode, (dim,)
+    slopes: Tensor  # gradients at draws, (n, dim)
+    places: Tensor  # some draws, evenly spaced, of all chains, (m, dim)
 
     @property
     def kernel(self) -> Kernel:
@@ -64,14 +69,21 @@ class Found:
         return Scaled.of(sampler_at(self.size, self.softness, self.temperature), self.scale)
 
 
-def sampler_at(size: float, softness: float = 1.0, temperature: float = 1.0) -> Kernel:
+def sampler_at(size: float, softness: float = 1.0, temperature: float = 1.0, noise: GradientNoise | None = None) -> Kernel:
     """Return the invariant MSGLD with ``2 ε + h^2 = size``, for curvatures of about 1, the softest `softness`.
 
     β lets the velocity forget within the time that the softest direction takes: ``β = exp(-0.7 sqrt(size softness))`` is within
     10 percent of the best for both the mean and the variance of a Gaussian, from size 0.03 to 2.
     """
     beta = math.exp(-0.7 * (size * softness) ** 0.5)
-    return msgld((1 - INERTIA) * size / 2, bias_factor=inertial_factor(beta), beta=beta, invariant=True, temperature=temperature)
+    return msgld(
+        (1 - INERTIA) * size / 2,
+        bias_factor=inertial_factor(beta),
+        beta=beta,
+        invariant=True,
+        noise=noise,
+        temperature=temperature,
+    )
 
 
 def find_everything(
@@ -140,7 +152,7 @@ class _Warmup:
         if not found.is_done.all() and dim <= _DENSE_PATH:
             position, energy = self._widest(found)
         best = int(energy.argmin())
-        centre = position[best]
+        self.centre = centre = position[best]
         taken = 0
         if isinstance(self.kind, Scale):
             self.scale = self.kind
@@ -271,7 +283,14 @@ class _Warmup:
             moved=self.moved,
             temperature=self.temperature,
             is_rough=is_rough,
+            centre=self.centre,
+            slopes=torch.cat([self._some(trace.gradients.flatten(0, 1), len(traces)) for trace in traces]),
+            places=positions[:, evenly_spaced(positions.shape[1], _PLACES)].flatten(0, 1),
         )
+
+    def _some(self, rows: Tensor, parts: int) -> Tensor:
+        """Return evenly spaced rows, so many that those of all parts fit."""
+        return rows[evenly_spaced(len(rows), max(1, _NUMBERS // (parts * rows.shape[-1]))).to(rows.device)]
 
     def _is_rough(self, work: float, num_steps: int) -> bool:
         """Say whether half the size does not make the work much smaller.

@@ -1,0 +1,115 @@
+"""The noise of a run's gradients, learnt before it and absorbed by its sampler."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from langevin.chains.plan import Plan
+from langevin.checks import needs
+from langevin.kernels import Invariant, Kernel, Scaled
+from langevin.scales import Dense, Diagonal, Scale
+from langevin.targets import Target
+from langevin.trust import TrustWarning
+from langevin.tuning import Found, Learnt, Rows, learn_noise
+
+__all__ = ["Absorbing", "absorb", "learn_at", "signal_in", "without_noise"]
+
+_DENSE_UP_TO = 1000  # dimensions in which Σ is a matrix
+_PRIOR = 20.0  # draws that a signal of one in every direction counts for
+_KNOWN = 0.05  # relative error of a variance, from that of Σ, above which it is said
+_SKEWED, _FELT = 1.5, 0.1  # noise that is not diagonal, and a share of the temperature that counts
+
+
+class Absorbing(NamedTuple):
+    """A sampler that absorbs its gradients' noise, and what was learnt of that."""
+
+    kernel: Kernel
+    learnt: Learnt
+    text: str
+
+
+def learn_at(
+    found: Found, scale: Scale, plan: Plan, target: Target, columns: Sequence[Tensor], *, mode: Tensor | None, has_metric: bool
+) -> Learnt:
+    """Learn the noise where the chains of a warm-up are, in the coordinates of `scale`."""
+    rows = Rows(target, columns, plan.batch_size, plan.seed, mode)
+    return learn_noise(rows, found.places, scale, signal_in(found, scale), has_metric=has_metric)
+
+
+def signal_in(found: Found, scale: Scale) -> Tensor:
+    """Return τ K in the coordinates of a scale: (dim, dim) where the warm-up's own scale is dense, else its diagonal (dim,)."""
+    dim, temperature = scale.dim, found.temperature
+    pulled = scale.pull(found.slopes).double()
+    if scale is found.scale:  # in which K is one on a Gaussian; off them, what the gradients say, as far as they are many
+        draws = len(pulled) / found.steps_per_draw
+        one = torch.ones(dim, dtype=torch.float64, device=pulled.device)
+        if not isinstance(scale, Dense):
+            return (draws * pulled.square().mean(0) + _PRIOR * temperature * one) / (draws + _PRIOR)
+        return (draws * (pulled.mT @ pulled) / len(pulled) + _PRIOR * temperature * torch.diag(one)) / (draws + _PRIOR)
+    if not isinstance(found.scale, Dense) or dim > _DENSE_UP_TO:
+        return pulled.square().mean(0)
+    eye = torch.eye(dim, dtype=torch.float64, device=pulled.device)
+    between = torch.linalg.solve(found.scale.root.double(), scale.push(eye.to(found.slopes)).double().mT)  # R_found^-1 R
+    return temperature * between.mT @ between
+
+
+def without_noise(kernel: Kernel) -> Kernel:
+    """Return a sampler that absorbs nothing: what it is for exact gradients."""
+    if isinstance(kernel, Invariant):
+        return dataclasses.replace(kernel, absorbed=None)
+    return kernel
+
+
+def absorb(
+    kernel: Kernel, found: Found, plan: Plan, target: Target, columns: Sequence[Tensor], learnt: Learnt | None = None
+) -> Absorbing:
+    """Give a sampler whose noise is open the one that its gradients have where a warm-up's chains are."""
+    inner, position = kernel.inner if isinstance(kernel, Scaled) else kernel, found.position
+    assert isinstance(inner, Invariant)
+    scale = kernel.scale if isinstance(kernel, Scaled) else Diagonal(torch.ones_like(position[0]))
+    has_metric = bool(inner.drift.scale_memory)
+    if learnt is None:
+        learnt = learn_at(found, scale, plan, target, columns, mode=plan.mode, has_metric=has_metric)
+    made = dataclasses.replace(inner, absorbed=learnt.noise)
+    whole: Kernel = Scaled.of(made, learnt.scale) if isinstance(kernel, Scaled) else made
+    _check_size(found, learnt, position)
+    _say(learnt, float((1 + inner.drift.bias_factor) * made.inputs(0).step_size) * learnt.ratio / 2)
+    rows = f"{learnt.rows} rows at {len(found.places)} draws" if learnt.rows else "what the target adds to its gradient"
+    known = f", known to {100 * learnt.error:.2g}%" if learnt.rows else ""
+    text = (
+        f"gradient noise, from {rows}: up to {learnt.ratio:.3g} times the signal{known}; absorbed, which takes about as many steps "
+        "per draw"
+    )
+    return Absorbing(whole, learnt, text)
+
+
+def _check_size(found: Found, learnt: Learnt, position: Tensor) -> None:
+    """Fail where what a gradient says drowns in rounding: its weight in a step is one over the noise."""
+    most = 1e-3 / torch.finfo(position.dtype).eps
+    if not found.size * learnt.ratio / 4 < most:
+        what = f"one that {position.dtype} can tell from the signal: take a larger batch_size, or float64"
+        raise needs("sample", "batch_size", what, f"noise of {learnt.ratio:.3g} times the signal")
+
+
+def _say(learnt: Learnt, heat: float) -> None:
+    """Warn where the noise is not known well enough to be absorbed: `heat` is the share of the temperature that it would add."""
+    if learnt.error * heat / (1 + heat) > _KNOWN:
+        warnings.warn(
+            f"the gradient's noise is known to {100 * learnt.error:.2g}% only: its rows differ much, or it changes with the "
+            "position. The variances of the law may be off by as much",
+            TrustWarning,
+            stacklevel=7,
+        )
+    if learnt.skew > _SKEWED and heat > _FELT:
+        warnings.warn(
+            f"the gradient's noise is taken as diagonal, and is up to {learnt.skew:.2g} times larger along some directions, which "
+            'it then heats: scale="auto" makes it diagonal',
+            TrustWarning,
+            stacklevel=7,
+        )

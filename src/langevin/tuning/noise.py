@@ -1,0 +1,176 @@
+"""The covariance Σ of a minibatch gradient's noise: from what each row by itself says, where chains are.
+
+White minibatches are means of n independent rows, so the covariance of what one row says, over n, is that of the gradient: exact in
+one pass over the data, blind to where the gradient points, and known along every direction from as many rows as there are. (Two
+half batches, or two gradients at one place, say the same from one degree of freedom each.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from langevin.checks import needs
+from langevin.gradient_noise import DenseNoise, DiagonalNoise, GradientNoise, LowRankNoise
+from langevin.gradients import of_each_row
+from langevin.noise import Purpose, stream, white_rows
+from langevin.scales import Dense, Diagonal, Scale
+from langevin.targets import Target
+
+__all__ = ["Learnt", "Rows", "learn_noise"]
+
+_ROWS = 200_000  # that are looked at in all, at most: a variance is then known to a third of a percent, for normal rows
+_NUMBERS = 2**22  # of gradients of rows held at a time
+_FEWEST = 32  # rows at a place, however many dimensions
+_ADDRESS = 2**41  # step of the addresses of these rows: no run gets there
+_RANK = 40  # directions of their own of a low-rank covariance, at most
+_TELLING = 1.5  # times the variance that chance leaves: a direction below it is not worth its product
+
+
+class Rows(NamedTuple):
+    """What the rows of a data set say of the gradient where chains are; or an artificial noise."""
+
+    target: Target
+    columns: Sequence[Tensor]
+    batch_size: int | None  # n; None for all data, whose gradient has only the artificial noise
+    seed: int
+    mode: Tensor | None = None  # the centre of control variates
+
+    def count(self, places: Tensor) -> int:
+        """Return how many rows are looked at at each of some places, (places, dim)."""
+        if not self.batch_size:
+            return 0
+        return min(len(self.columns[0]), max(_FEWEST, min(_ROWS, 16 * _NUMBERS // places.shape[-1]) // len(places)))
+
+    def deviations(self, places: Tensor, index: int, scale: Scale) -> Tensor:
+        """Return what rows say at a place, less their mean, in the scale's coordinates: z (rows, dim) with ``Σ = E[z z^T]``."""
+        assert self.batch_size is not None
+        position, total, count = places[index], len(self.columns[0]), self.count(places)
+        some = torch.arange(total)
+        if count < total:
+            some = white_rows(self.seed, stream(Purpose.ROWS), _ADDRESS + index, count, total)
+        parts = some.to(position.device).split(max(1, _NUMBERS // len(position)))
+        said = torch.cat([scale.pull(of_each_row(self.target, self.columns, part, position, self.mode)) for part in parts])
+        bad = ~torch.isfinite(said).all(-1)
+        if bad.any():
+            what = "rows whose gradients are finite, each by itself, to learn their noise from"
+            raise needs("sample", "data", what, f"{int(bad.sum())} of {len(bad)} that are not")
+        lost = count / (count - 1) if count < total else 1.0  # a mean of some rows is nearer to them than that of all
+        return (said - said.mean(0)).double() * (lost / self.batch_size) ** 0.5
+
+
+class Learnt(NamedTuple):
+    """A noise, and the scale in whose coordinates it stands."""
+
+    noise: GradientNoise
+    scale: Scale
+    ratio: float  # the largest Σ / (τ K) of a direction: so many steps more does a draw take than with exact gradients
+    error: float  # relative standard error of Σ along the direction where it is known worst, over the places
+    rows: int  # looked at, in all
+    skew: float  # how many times the variance of an element the noise has along some direction: 1 where it is diagonal
+
+
+def learn_noise(rows: Rows, positions: Tensor, scale: Scale, signal: Tensor, *, has_metric: bool) -> Learnt:
+    """Return the noise of a gradient at draws of its target, in the coordinates of a sampler that runs in `scale`.
+
+    Where the signal is a matrix, Σ is one: beside a dense scale, which is turned so that both are diagonal (and so needs a signal
+    that is nearly a multiple of one there), as matrices else. Where it is a diagonal, Σ is a diagonal with a few directions of
+    their own.
+
+    Args:
+        rows: what there is to learn from.
+        positions: draws of the target, (places, dim).
+        scale: in whose coordinates the sampler runs.
+        signal: τ K in these coordinates, (dim, dim) or its diagonal (dim,).
+        has_metric: whether the sampler has a metric of its own there, such as Adam's: Σ must then be diagonal.
+    """
+    if signal.ndim == 1:
+        return _low_rank(rows, positions, scale, signal.double(), 0 if has_metric else _RANK)
+    covariances = _covariances(rows, positions, scale)
+    covariance, signal = covariances.mean(0), signal.double()
+    values, vectors = torch.linalg.eigh(signal)
+    white = vectors * values.clamp(min=1e-12 * float(values[-1])) ** -0.5
+    ratio = float(torch.linalg.eigvalsh(white.mT @ covariance @ white)[-1])
+    count = len(positions) * rows.count(positions)
+    if isinstance(scale, Dense):
+        variance, turn = torch.linalg.eigh(covariance)
+        turned = Dense((scale.root.double() @ turn).to(positions))
+        own = (turn.mT @ signal @ turn).diagonal()
+        along = (turn.mT @ covariances @ turn).diagonal(dim1=1, dim2=2)
+        return Learnt(DiagonalNoise(*_positive(variance, own, positions)), turned, ratio, _error(along), count, 1.0)
+    along = covariances.diagonal(dim1=1, dim2=2)
+    if has_metric:
+        noise: GradientNoise = DiagonalNoise(*_positive(covariance.diagonal(), signal.diagonal(), positions))
+        return Learnt(noise, scale, ratio, _error(along), count, _skew(covariance))
+    noise = DenseNoise(*(tensor.to(positions) for tensor in DenseNoise.of(covariance, signal).tensors))
+    return Learnt(noise, scale, ratio, _error(along), count, 1.0)
+
+
+def _low_rank(rows: Rows, positions: Tensor, scale: Scale, signal: Tensor, rank: int) -> Learnt:
+    """Return Σ as a diagonal with a few directions of their own."""
+    dim, count = len(signal), len(positions) * rows.count(positions)
+    artificial = rows.target.gradient_noise**2 * _squares(scale, positions[0])
+    if rows.batch_size is None:
+        noise = DiagonalNoise(*_positive(artificial, signal, positions))
+        return Learnt(noise, scale, float((artificial / signal).max()), 0.0, 0, 1.0)
+    each = [rows.deviations(positions, index, scale) for index in range(len(positions))]
+    whole, squares = torch.cat(each), torch.stack([part.square().mean(0) for part in each])
+    diagonal = whole.square().mean(0)
+    found = torch.linalg.svd(whole / (len(whole) * diagonal.clamp(min=1e-300)) ** 0.5, full_matrices=False)
+    # Of white rows the largest value is (1 + sqrt(dim / rows))^2: what stands out of that has a direction of its own.
+    chance = (1 + (dim / len(whole)) ** 0.5) ** 2
+    skew = max(1.0, float(found.S[0]) ** 2 / chance)
+    kept = min(rank, int((_TELLING * chance < found.S**2).sum()))
+    if kept == 0:
+        noise = DiagonalNoise(*_positive(diagonal + artificial, signal, positions))
+        return Learnt(noise, scale, float(((diagonal + artificial) / signal).max()), _error(squares), count, skew)
+    basis, _ = torch.linalg.qr((found.Vh[:kept] * diagonal**0.5).mT)  # back from unit variances, orthonormal again
+    inside = whole @ basis
+    values, turn = torch.linalg.eigh(inside.mT @ inside / len(whole))
+    vectors = basis @ turn
+    rest = (diagonal - (vectors.square() * values).sum(-1)).clamp(min=1e-3 * diagonal) + artificial
+    along, own = values + (vectors.square() * artificial[:, None]).sum(0), (vectors.square() * signal[:, None]).sum(0)
+    ratio = max(float((along / own).max()), float((rest / signal).max()))
+    parts = (*_positive(rest, signal, positions), vectors.to(positions), *_positive(along, own, positions))
+    return Learnt(LowRankNoise(*parts), scale, ratio, _error(squares), count, 1.0)
+
+
+def _squares(scale: Scale, like: Tensor) -> Tensor:
+    """Return the diagonal of ``R^T R`` in float64, (dim,)."""
+    if isinstance(scale, Diagonal):
+        return scale.std.double() ** 2
+    unit = torch.eye(len(like), dtype=like.dtype, device=like.device)
+    return torch.cat([scale.push(part).double().square().sum(-1) for part in unit.split(1024)])
+
+
+def _skew(covariance: Tensor) -> float:
+    """Return the largest eigenvalue of a covariance's correlations."""
+    root = covariance.diagonal().clamp(min=1e-300) ** -0.5
+    return float(torch.linalg.eigvalsh(root[:, None] * covariance * root)[-1])
+
+
+def _covariances(rows: Rows, positions: Tensor, scale: Scale) -> Tensor:
+    """Return Σ at each place, in the scale's coordinates, (places, dim, dim) in float64."""
+    eye = torch.eye(positions.shape[-1], dtype=positions.dtype, device=positions.device)
+    artificial = rows.target.gradient_noise**2 * scale.pull(scale.push(eye)).double()
+    if rows.batch_size is None:
+        return artificial[None]
+    each = (rows.deviations(positions, index, scale) for index in range(len(positions)))
+    return torch.stack([part.mT @ part / len(part) + artificial for part in each])
+
+
+def _positive(variance: Tensor, signal: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return both in the dtype of a run, rounding's negative numbers made zero."""
+    return variance.clamp(min=0).to(like), signal.clamp(min=1e-12 * float(signal.max())).to(like)
+
+
+def _error(along: Tensor) -> float:
+    """Return the largest relative standard error of the mean over places, of variances (places, directions)."""
+    if len(along) < 2:
+        return math.nan
+    mean = along.mean(0)
+    return float((along.std(0) / len(along) ** 0.5 / mean.clamp(min=1e-300)).max())
