@@ -256,7 +256,7 @@ def test_a_manifest_of_another_version_is_refused(run):
     manifest = json.loads((run / "zarr.json").read_text())
     manifest["attributes"]["langevin"]["version"] = 99
     (run / "zarr.json").write_text(json.dumps(manifest))
-    with pytest.raises(ValueError, match="version 99, this library reads version 4"):
+    with pytest.raises(ValueError, match="version 99, this library reads version 5"):
         lv.resume(run, KERNEL, TARGET, data=X)
 
 

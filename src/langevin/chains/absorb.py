@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,15 +13,17 @@ from torch import Tensor
 
 from langevin.chains.plan import Plan
 from langevin.checks import needs
+from langevin.gradients import GradientFn, control_variate
 from langevin.kernels import Invariant, Kernel, Scaled
 from langevin.scales import Dense, Diagonal, Scale
 from langevin.targets import Target
 from langevin.trust import TrustWarning
-from langevin.tuning import Found, Learnt, Rows, learn_noise
+from langevin.tuning import Cheaper, Found, Learnt, Rows, learn_noise
 
-__all__ = ["Absorbing", "absorb", "learn_at", "signal_in", "without_noise"]
+__all__ = ["Absorbing", "absorb", "cheaper_gradient", "learn_at", "signal_in", "without_noise"]
 
 _DENSE_UP_TO = 1000  # dimensions in which Σ is a matrix
+_QUIET, _FEW, _SAVED = 0.05, 32, 8  # noise over signal in a warm-up; rows at the least; how many times fewer than all data
 _PRIOR = 20.0  # draws that a signal of one in every direction counts for
 _KNOWN = 0.05  # relative error of a variance, from that of Σ, above which it is said
 _SKEWED, _FELT = 1.5, 0.1  # noise that is not diagonal, and a share of the temperature that counts
@@ -40,6 +43,26 @@ def learn_at(
     """Learn the noise where the chains of a warm-up are, in the coordinates of `scale`."""
     rows = Rows(target, columns, plan.batch_size, plan.seed, mode)
     return learn_noise(rows, found.places, scale, signal_in(found, scale), has_metric=has_metric)
+
+
+def cheaper_gradient(plan: Plan, target: Target, columns: Sequence[Tensor]) -> Cheaper:
+    """Return what a warm-up takes instead of all data where chains are near one mode: rows, corrected by what they say there.
+
+    So many rows that their noise is a twentieth of the signal, which moves neither the scale that is learnt nor the step size.
+    """
+
+    def cheaper(centre: Tensor, positions: Tensor, scale: Scale) -> GradientFn | None:
+        if plan.batch_size is None or target.gradient_noise:
+            return None
+        one = torch.ones(len(centre), dtype=torch.float64, device=centre.device)
+        rows = Rows(target, columns, 1, plan.seed, centre)
+        ratio = learn_noise(rows, positions, scale, plan.kernel.temperature * one, has_metric=False).ratio
+        batch_size = max(_FEW, math.ceil(ratio / _QUIET)) if math.isfinite(ratio) else len(columns[0])
+        if batch_size > len(columns[0]) / _SAVED:
+            return None
+        return control_variate(target, columns, batch_size, centre, seed=plan.seed, chains=plan.chains, batches="white")
+
+    return cheaper
 
 
 def signal_in(found: Found, scale: Scale) -> Tensor:

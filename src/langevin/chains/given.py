@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from langevin.chains.absorb import absorb, signal_in, without_noise
+from langevin.chains.absorb import absorb, cheaper_gradient, signal_in, without_noise
 from langevin.chains.arguments import check_arguments, check_evaluation, check_parts, resolved_batches
 from langevin.chains.launch import launch
 from langevin.chains.meter import Progress
@@ -93,7 +93,8 @@ def _tune(
         return dataclasses.replace(plan, kernel=kernel), position
     found = None
     if isinstance(scale, str) or is_open:
-        found = warm_up(exact, position, plan, scale if isinstance(scale, str) else "auto", False, progress)
+        kind = scale if isinstance(scale, str) else "auto"
+        found = warm_up(exact, position, plan, kind, False, progress, cheaper_gradient(plan, target, columns))
         position = found.position
     if isinstance(scale, str):
         assert found is not None

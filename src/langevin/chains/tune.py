@@ -14,7 +14,7 @@ from langevin.gradients import GradientFn
 from langevin.kernels import Kernel, Scaled
 from langevin.scales import Scale, as_scale
 from langevin.targets import Target
-from langevin.tuning import KINDS, Found, find_everything
+from langevin.tuning import KINDS, Cheaper, Found, find_everything
 
 __all__ = ["ScaleSetting", "check_scale", "epoch_of", "warm_up", "work_in_words"]
 
@@ -35,15 +35,24 @@ def check_scale(scale: Any, kernel: Kernel, position: Tensor) -> None:
         as_scale("sample", scale, position)
 
 
-def warm_up(exact: GradientFn, starts: Tensor, plan: Plan, scale: str | Scale, gather: bool, progress: Progress) -> Found:
+def warm_up(
+    exact: GradientFn,
+    starts: Tensor,
+    plan: Plan,
+    scale: str | Scale,
+    gather: bool,
+    progress: Progress,
+    cheaper: Cheaper = lambda centre, positions, scale: None,
+) -> Found:
     """Run the warm-up, with a bar of its own."""
     temperature = plan.kernel.temperature
     if temperature == 0:
         raise needs("sample", "kernel", "temperature > 0 for what a warm-up finds: without noise there is no law", temperature)
     with meter(None if callable(progress) else progress, "warm-up", 0, _GRADIENTS) as tell:
         return find_everything(
-            exact, starts, chains=plan.chains, seed=plan.seed, scale=scale, gather=gather, temperature=temperature, tell=tell
-        )
+            exact, starts, chains=plan.chains, seed=plan.seed, scale=scale, gather=gather, temperature=temperature, tell=tell,
+            cheaper=cheaper,
+        )  # fmt: skip
 
 
 def epoch_of(plan: Plan, target: Target, columns: Sequence[Tensor]) -> float | None:

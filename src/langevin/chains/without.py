@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from langevin.chains.absorb import Absorbing, absorb, learn_at
+from langevin.chains.absorb import Absorbing, absorb, cheaper_gradient, learn_at
 from langevin.chains.arguments import check_arguments, check_evaluation, check_parts, resolved_batches
 from langevin.chains.launch import launch
 from langevin.chains.meter import Progress
@@ -131,7 +131,8 @@ def _tune(
         own = target.init(len(plan.chains), plan.seed, first_chain=plan.chains.start)
         starts = _spread(exact, plan, position[0], own)
     check_evaluation(target, exact, starts, columns, plan.chains)
-    found = warm_up(exact, starts, plan, scale if isinstance(scale, str) else as_scale("sample", scale, starts), gather, progress)
+    kind = scale if isinstance(scale, str) else as_scale("sample", scale, starts)
+    found = warm_up(exact, starts, plan, kind, gather, progress, cheaper_gradient(plan, target, columns))
     kernel, texts = found.kernel, []
     if plan.batch_size is not None or target.gradient_noise:
         if plan.batches == "white" or plan.batch_size is None:
@@ -215,11 +216,12 @@ def _in_words(found: Found, plan: Plan, texts: Sequence[str], thin: int) -> str:
     kernel = sampler_at(found.size, found.softness)
     drift = getattr(kernel, "drift")  # noqa: B009 - the invariant MSGLD has one
     moved = f"; {found.moved} of them found a mode far higher than the best, and start there" if found.moved else ""
+    gradients = f"{found.gradients} gradients each" + (f", and {found.cheap} of minibatches" if found.cheap else "")
     kept = "every step is kept" if thin == 1 else f"one in {thin} is kept"
     if plan.mode is not None:
         texts = ["control variates: each row counts for what it says less what it said at the mode", *texts]
     return (
-        f"{kernel.name}, invariant: {len(plan.chains)} chains found their places with {found.gradients} gradients each{moved}\n"
+        f"{kernel.name}, invariant: {len(plan.chains)} chains found their places with {gradients}{moved}\n"
         f"  scale: {found.scale.describe()}\n"
         f"  step_size {kernel.step_size(0):.3g} in that scale, bias_factor {drift.bias_factor:.3g}, beta {drift.smoothing:.2g}: "
         f"{work_in_words(found.work)}\n"

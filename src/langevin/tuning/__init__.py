@@ -14,7 +14,7 @@ from langevin.tuning.metric import KINDS
 from langevin.tuning.noise import Learnt, Rows, learn_noise
 from langevin.tuning.search import Tuning, find_step_size
 from langevin.tuning.walk import AFTER_WARMUP, FIRST_STEP
-from langevin.tuning.warmup import Found, find_everything, sampler_at
+from langevin.tuning.warmup import Cheaper, Found, find_everything, sampler_at
 from langevin.tuning.work import WORK, limit_step
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "FIRST_STEP",
     "KINDS",
     "WORK",
+    "Cheaper",
     "Found",
     "Learnt",
     "Rows",

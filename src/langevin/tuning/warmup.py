@@ -7,7 +7,7 @@ The sampler is the invariant MSGLD: exact on Gaussians at any stable step, elsew
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +20,7 @@ from langevin.kernels import Kernel, KernelState, Scaled
 from langevin.noise import Purpose, normal, streams
 from langevin.samplers import msgld
 from langevin.scales import Scale
-from langevin.trust import MAX_ELEMENTS, evenly_spaced
+from langevin.trust import MAX_ELEMENTS, energy_residuals, evenly_spaced
 from langevin.trust.judge import SIGN_HINT, ran_off
 from langevin.trust.mixing import mixing
 from langevin.tuning.bias import INERTIA, inertial_factor
@@ -29,7 +29,10 @@ from langevin.tuning.metric import curvature_scale, diagonal_scale, kind_for, le
 from langevin.tuning.walk import FIRST_STEP
 from langevin.tuning.work import MOST, WORK, begun, joined, mean_work
 
-__all__ = ["Found", "find_everything", "sampler_at"]
+__all__ = ["Cheaper", "Found", "find_everything", "sampler_at"]
+
+Cheaper = Callable[[Tensor, Tensor, Scale], GradientFn | None]
+"""(mode, positions, scale) -> a gradient that costs less than all data, or None where there is none."""
 
 _LARGEST = 2.0  # 2 ε + h^2 in units of the inverse curvature: half the limit of stability on a Gaussian
 _WINDOWS = (75, 150, 225, 200)  # steps after each of which the scale is learnt anew
@@ -53,7 +56,8 @@ class Found:
     size: float  # 2 ε + h^2 in the scale
     softness: float  # of the softest direction in the scale
     position: Tensor  # where the chains are, (chains, dim)
-    gradients: int  # taken by each chain
+    gradients: int  # of all data, taken by each chain
+    cheap: int  # of minibatches
     work: float  # mean of min(R^2, 1) at that size
     steps_per_draw: float  # that an effective draw takes, of the slowest element, roughly
     moved: int  # chains whose mode was too high, which start at the best one
@@ -96,6 +100,7 @@ def find_everything(
     gather: bool = True,
     temperature: float = 1.0,
     tell: Callable[[int], object] = lambda gradients: None,
+    cheaper: Cheaper = lambda centre, positions, scale: None,
 ) -> Found:
     """Find places for the chains, the scale, the step size and the other settings; a pure function of its arguments.
 
@@ -111,11 +116,14 @@ def find_everything(
         gather: whether chains whose mode is far higher than the best one go there; else each stays at the mode that it found.
         temperature: of the target.
         tell: called with the number of gradients taken, now and then.
+        cheaper: called with the lowest mode (dim,), positions around it, (chains, dim), and the scale there, when they are found:
+            returns a gradient with little noise to take from there on, or None.
     """
     walk = _Warmup(
         gradient_fn, chains, seed, scale if isinstance(scale, Scale) else kind_for(starts.shape[-1], scale), temperature, tell
     )
     walk.start(starts, gather)
+    walk.change(cheaper(walk.centre, walk.state.position, walk.scale))
     for length in _WINDOWS:
         walk.adapt(length)
         walk.rescale()
@@ -136,7 +144,7 @@ class _Warmup:
     ) -> None:
         self.gradient_fn, self.chains, self.seed, self.kind, self.tell = gradient_fn, chains, seed, kind, tell
         self.temperature, self.size, self.softness, self.limit = temperature, 0.1, 1.0, _LARGEST
-        self.gradients = self.moved = 0
+        self.gradients = self.moved = self.cheap = 0
         self.seen: list[Trace] = []
 
     def start(self, starts: Tensor, gather: bool) -> None:
@@ -168,6 +176,36 @@ class _Warmup:
             self.moved = int(worse.sum())
             position = torch.where(worse[:, None], centre, position)
         self.state = self._kernel().init(self._jittered(position))._replace(step=FIRST_STEP)
+
+    def change(self, cheaper: GradientFn | None) -> None:
+        """Take another gradient from here on."""
+        self.is_exact = cheaper is None
+        self.gradient_fn = cheaper or self.gradient_fn
+
+    def _taken(self, number: int) -> None:
+        """Count gradients."""
+        if self.is_exact:
+            self.gradients += number
+        else:
+            self.cheap += number
+        self.tell(self.gradients + self.cheap)
+
+    def _work(self, traces: Sequence[Trace]) -> float:
+        """Return the mean work; of rows, with the same ones at both ends of a step, so that only what is no quadratic remains."""
+        if self.is_exact:
+            return mean_work(traces, self.temperature)
+        evaluate, found = self.gradient_fn.evaluate, []
+        for trace in traces:
+            drawn = self.gradient_fn.draw(range(trace.before.step, trace.state.step))
+            starts = begun(trace)
+            for index, (here, there) in enumerate(zip(starts, trace.positions, strict=True)):
+                rows = tuple(tensor[index] for tensor in drawn)
+                ends = evaluate(here, rows), evaluate(there, rows)
+                places, energies, slopes = (torch.stack(pair) for pair in ((here, there), *zip(*ends, strict=True)))
+                found.append(energy_residuals(places, energies, slopes)[0])
+            self._taken(2 * len(starts))
+        squares = torch.stack(found).div(self.temperature).square()
+        return float(squares.nan_to_num(1.0).clamp(max=1.0).mean())
 
     def _widest(self, found: Descent) -> tuple[Tensor, Tensor]:
         """Return the place on the way down, with its energies, around which a Gaussian has the most mass.
@@ -217,8 +255,7 @@ class _Warmup:
             trace = joined(
                 list(run_blocks(self._kernel(), self.gradient_fn, self.state, seed=self.seed, chains=self.chains, num_steps=length))
             )
-            self.gradients += length
-            self.tell(self.gradients)
+            self._taken(length)
             is_finite = torch.isfinite(trace.gradients).all(-1) & torch.isfinite(trace.energies)
             is_finite[-1] &= torch.isfinite(trace.positions[-1]).all(-1)
             is_good = (is_finite & (trace.energies - trace.energies[0] < self.temperature * (_CLIMB[0] + _CLIMB[1] * dim))).all(0)
@@ -247,7 +284,7 @@ class _Warmup:
             self._follow(trace, 1 / (1 + index) ** 0.5)
 
     def _follow(self, trace: Trace, gain: float) -> None:
-        change = gain * math.log(WORK / max(mean_work([trace], self.temperature), 1e-12)) / 3
+        change = gain * math.log(WORK / max(self._work([trace]), 1e-12)) / 3
         self.size = min(self.limit, self.size * math.exp(max(-0.7, min(0.7, change))))
 
     def rescale(self) -> None:
@@ -266,7 +303,7 @@ class _Warmup:
         self.adapt(num_steps // 2)
         for _ in range(_ATTEMPTS):
             traces = list(self.run(num_steps))
-            work = mean_work(traces, self.temperature)
+            work = self._work(traces)
             if work <= MOST:
                 break
             self.size *= max(0.3, (WORK / work) ** (1 / 3))
@@ -278,6 +315,7 @@ class _Warmup:
             softness=self.softness,
             position=self.state.position,
             gradients=self.gradients,
+            cheap=self.cheap,
             work=work,
             steps_per_draw=_steps_per_draw(positions),
             moved=self.moved,
@@ -298,7 +336,7 @@ class _Warmup:
         Of a smooth energy it falls by a factor of 8, of one with kinks by 2.8, of one with jumps by 1.4: it meets fewer of them.
         """
         size, self.size = self.size, 0.5 * self.size
-        halved = mean_work(list(self.run(num_steps)), self.temperature)
+        halved = self._work(list(self.run(num_steps)))
         self.size = min(size, 2 * self.size)
         return halved > 0.5 * work
 
