@@ -65,12 +65,12 @@ def student(x):
 
 ENERGIES = {
     "log cosh 3x + x^2/4": Energy(
-        log_cosh, lambda x: 3 * np.tanh(3 * x) + x / 2, lambda x: 9.5 - 9 * np.tanh(3 * x) ** 2, unit=9.5, span=5.0
+        log_cosh, lambda x: 3 * np.tanh(3 * x) + x / 2, lambda x: 9.5 - 9 * np.tanh(3 * x) ** 2, unit=9.5, span=4.0
     ),
     "exp(x) - x": Energy(
-        lambda x: np.exp(x) - x, lambda x: np.exp(np.minimum(x, 9)) - 1, lambda x: np.exp(np.minimum(x, 9)), 1.0, 26.0
+        lambda x: np.exp(x) - x, lambda x: np.exp(np.minimum(x, 9)) - 1, lambda x: np.exp(np.minimum(x, 9)), 1.0, 22.0
     ),
-    "x^4/4 + x^2/2": Energy(lambda x: x**4 / 4 + x * x / 2, lambda x: x**3 + x, lambda x: 3 * x * x + 1, unit=1.0, span=4.5),
+    "x^4/4 + x^2/2": Energy(lambda x: x**4 / 4 + x * x / 2, lambda x: x**3 + x, lambda x: 3 * x * x + 1, unit=1.0, span=4.0),
     "2.5 log(1 + x^2/4)": Energy(
         student, lambda x: 5 * x / (4 + x * x), lambda x: 5 * (4 - x * x) / (4 + x * x) ** 2, 1.25, 2000.0, measured=student
     ),
@@ -83,9 +83,9 @@ def absorbing(form, noise, size, mean_curvature, curvature):
     return 0.0 if known is None else noise / (2 + size * (noise - known) / 2)
 
 
-def solved(energy, eps, heat, form, points=401, nodes=31):
+def solved(energy, eps, heat, form, points=501, nodes=31):
     """Return the relative error of the variance without momentum (a = 0), from the transition matrix of θ between its two moves."""
-    noise, size, grid = 2 * heat / eps, 2 * eps, np.linspace(-energy.span, min(energy.span, 5.0), points)
+    noise, size, grid = 2 * heat / eps, 2 * eps, np.linspace(-energy.span, min(energy.span, 4.0), points)
     interpolate = make_interp_spline(grid, np.eye(points), k=5) if noise == 0 else None
     transition = np.zeros((points, points))
     normals, weights = np.polynomial.hermite_e.hermegauss(nodes)
@@ -103,7 +103,7 @@ def solved(energy, eps, heat, form, points=401, nodes=31):
     equations = transition.T - np.eye(points)
     equations[-1] = 1.0
     law = np.linalg.solve(equations, np.eye(points)[-1])
-    lost = law[:8].sum() + law[-8:].sum()  # mass at the ends: it ran away
+    lost = law[:8].sum() + law[-8:].sum()  # to the ends of the grid
     settled = abs(lost) < 1e-6 and law.min() > -1e-6
     return (law @ energy.measured(grid) + size / 4) / energy.truth - 1 if settled else np.nan  # half a move later, at the gradient
 
@@ -158,7 +158,7 @@ def subtracted(e, beta, noise, limit=0.95):
 
 def main():
     begin = time.perf_counter()
-    print(f"seed {SEED}, numpy {np.__version__}, scipy {scipy.__version__}; errors in percent")
+    print(f"seed {SEED}, numpy {np.__version__}, scipy {scipy.__version__}, {CHAINS} chains where sampled; errors in percent")
     print("\n1. Solved, a = 0 (no chance). Formula: the first order at eps k .05. Order: log2 of the last ratio of errors")
     print(
         f"{'energy':22s}{'form':8s}{'rho':>6s}{'formula':>10s}"
@@ -170,21 +170,19 @@ def main():
             for heat in HEATS:
                 errors = [solved(energy, size / energy.unit, heat, form) for size in SIZES]
                 order = np.log2(errors[-1] / errors[-2]) if min(errors[-1] / errors[-2], abs(errors[-2]) / 1e-4) > 1 else np.nan
-                shown = "".join(f"{100 * error:+12.3f}" if np.isfinite(error) else f"{'ran away':>12s}" for error in errors)
+                shown = "".join(f"{100 * error:+12.3f}" if np.isfinite(error) else f"{'no law':>12s}" for error in errors)
                 formula = 100 * energy.predicted(form, SIZES[0] / energy.unit, heat)
                 print(f"{name:22s}{form:8s}{heat:6g}{formula:+10.3f}{shown}{order:8.1f}", flush=True)
     small = [(0.02, 5.0), (0.02, 50.0)]
     settings = [(0.1, heat) for heat in HEATS] + [(0.3, 0.0), (0.3, 5.0)]
     for title, a, beta, pairs in (("2", 10.0, 0.9, settings), ("3", 100.0, 0.99, small)):
-        print(f"\n{title}. Sampled, a = {a:g}, beta {beta}: {CHAINS} chains, {STEPS} steps after {WARMUP}; ± standard error")
+        print(f"\n{title}. Sampled, a = {a:g}, beta {beta}: {STEPS} steps after {WARMUP}; ± standard error, one noise for a row")
         print(f"{'energy':22s}{'eps k':>6s}{'rho':>6s}" + "".join(f"{form:>18s}" for form in FORMS))
         for name, energy in ENERGIES.items():
             for size, heat in pairs:
                 results = zip(*sampled(energy, size / energy.unit, a, beta, heat), strict=True)
                 print(f"{name:22s}{size:6g}{heat:6g}" + "".join(cell(*result) for result in results), flush=True)
-    print(
-        f"\n4. Largest eps k of .1, .2, .4, .8, 1.6 at which no chain of {CHAINS} dies in {WARMUP + STEPS // 5} steps, a = 10, beta .9"
-    )
+    print(f"\n4. Largest eps k of .1, .2, .4, .8, 1.6 where no chain dies in {WARMUP + STEPS // 5} steps, a = 10, beta .9")
     print(f"{'energy':28s}{'rho':>6s}" + "".join(f"{form:>18s}" for form in FORMS))
     for name in ("exp(x) - x", "x^4/4 + x^2/2"):
         for heat in (0.0, 50.0):
@@ -198,7 +196,7 @@ def main():
 
 def cell(error, chance, dead):
     if dead:
-        return f"{f'{100 * dead:.2g} % died':>18s}"
+        return f"{f'{100 * dead:.4g} % died':>18s}"
     return f"{100 * error:+11.1f} ± {100 * chance:4.1f}" if error < 9 else f"{100 * error:+11.2g} ± {100 * chance:4.1g}"
 
 

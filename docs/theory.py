@@ -185,7 +185,7 @@ def step_of_heat(heat, a, noise):
 
 
 def exactness():
-    """Put the law of the proof into the recursion: S k up to .999 of its limit, rho up to 1000, and matrices that do not commute."""
+    """Put the law of the proof into the recursion: S k up to .999 of its limit, rho up to 1000, matrices that do not commute."""
     settings = []
     grid = ([0, 1, 10, 100], [0, 0.9, 0.99], [0.1, 7], [0.01, 50], [0.01, 0.5, 0.999], [0, 0.5, 5, 1e3])
     for a, beta, scale, curvature, share, heat in product(*grid):
@@ -294,7 +294,7 @@ def reshuffled():
 
 
 def rotated():
-    """Take K of condition number 100 in a basis where all its diagonal entries are alike, Sigma = 100 K, rho as an element sees it."""
+    """Take K of condition number 100 in a basis where its diagonal is constant, Sigma = 100 K, rho as an element sees it."""
     basis, curvatures, scale = hadamard(8) / 8**0.5, np.geomspace(1, 0.01, 8), np.ones(8)
     curvature, rows = basis * curvatures @ basis.T, []
     for heat in (0.03, 0.1, 0.3, 1.0, 10.0):
@@ -320,7 +320,7 @@ def stability():
         for heat in (0.0, 0.5, 5.0, 50.0):
             limits = []
             for form in ("plain", "subtract", "absorb", "exact"):
-                low, high = 0.0, 1000.0
+                low, high = 0.0, 999.0
                 for _ in range(60):
                     size = (low + high) / 2
                     eps = size / (2 * a * (1 - beta) / (1 + beta) + 2)
