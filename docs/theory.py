@@ -259,17 +259,27 @@ def draws():
 
 def wrong():
     rows, factors = [], (0.8, 0.9, 1.1, 1.25)
-    for heat in (0.1, 1.0, 10.0, 100.0):
-        noise = 2 * heat / (11 * 0.05)
-        of = [in_one("exact", 0.05, 10.0, 0.9, 1.0, noise, known_noise=factor * noise)[1][0, 0] - 1 for factor in factors]
-        rows.append(("Sigma", heat, *of))
-    for heat in (0.1, 1.0, 10.0, 100.0):
-        noise = 2 * heat / (11 * 0.05)
-        of = [in_one("exact", 0.05, 10.0, 0.9, 1.0, noise, known_curvature=factor)[1][0, 0] - 1 for factor in factors]
-        rows.append(("K", heat, *of))
+    for what in ("Sigma, K right", "Sigma, V right"):
+        for heat in (0.1, 1.0, 10.0, 100.0):
+            noise, errors = 2 * heat / (11 * 0.05), []
+            for factor in factors:
+                curvature = 1.0 + (noise - factor * noise) * (what == "Sigma, V right")  # V - Sigma
+                errors.append(in_one("exact", 0.05, 10.0, 0.9, 1.0, noise, factor * noise, curvature)[1][0, 0] - 1)
+            rows.append((what, heat, *errors))
     table(
-        "8. Relative error of the variance on N(0, 1) if Sigma, or K, is known up to a factor; a = 10, beta .9, eps .05",
+        "8. Relative error of the variance on N(0, 1) if Sigma is known up to a factor; a = 10, beta .9, eps .05",
         ("wrong", "rho", *(f"times {factor}" for factor in factors)),
+        rows,
+    )
+    rows, factors = [], (0.0, 0.5, 1.5, 2.0)
+    for eps in (0.05, 0.3):
+        for heat in (0.1, 1.0, 10.0, 100.0):
+            noise = 2 * heat / (11 * eps)
+            errors = [in_one("exact", eps, 10.0, 0.9, 1.0, noise, noise, factor)[1][0, 0] - 1 for factor in factors]
+            rows.append((eps, heat, *errors))
+    table(
+        "9. The same if K is known up to a factor (0: the step `absorb`)",
+        ("eps", "rho", *(f"times {factor}" for factor in factors)),
         rows,
     )
 
@@ -287,7 +297,7 @@ def reshuffled():
                 errors += [float(steps.variance(Direction(1.0, noise), epoch)[0]) - 1 for epoch in (None, period)]
             rows.append((period, heat, eps, *(0.0 if abs(error) < 1e-9 else error for error in errors)))
     table(
-        "9. Relative error of the variance on N(0, 1), Sigma = N/n: rows with replacement (white) or reshuffled; a = 10, beta .9",
+        "10. Relative error of the variance on N(0, 1), Sigma = N/n: rows with replacement (white) or reshuffled; a = 10, beta .9",
         ("N/n", "rho", "eps", "plain, white", "reshuffled", "exact, white", "reshuffled"),
         rows,
     )
@@ -308,7 +318,7 @@ def rotated():
             worst += [ratios.min(), ratios.max()]
         rows.append((heat, *worst))
     table(
-        "10. Least and largest relative error of the variance along the axes of a rotated Gaussian: no, a diagonal, the full Sigma",
+        "11. Least and largest relative error of the variance along the axes of a rotated Gaussian: no, a diagonal, the full Sigma",
         ("rho", "none, least", "largest", "diagonal", "largest", "full", "largest"),
         rows,
     )
@@ -321,7 +331,7 @@ def stability():
             limits = []
             for form in ("plain", "subtract", "absorb", "exact"):
                 low, high = 0.0, 999.0
-                for _ in range(60):
+                for _ in range(40):
                     size = (low + high) / 2
                     eps = size / (2 * a * (1 - beta) / (1 + beta) + 2)
                     transition = in_one(form, eps, a, beta, 1.0, 2 * heat / ((1 + a) * eps))[0]
@@ -329,7 +339,7 @@ def stability():
                 limits.append(low)
             rows.append((a, beta, heat, *limits))
     table(
-        "11. Limit of stability: S k on N(0, 1) at constant rho",
+        "12. Limit of stability: S k on N(0, 1) at constant rho",
         ("a", "beta", "rho", "plain", "subtract", "absorb", "exact"),
         rows,
     )
