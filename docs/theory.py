@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import torch
-from scipy.linalg import solve_discrete_lyapunov
+from scipy.linalg import hadamard, solve_discrete_lyapunov
 
 import langevin as lv
-from langevin.tuning.law import Law
+from langevin.tuning.law import Direction, Law
 
 CURVATURES = 1 / np.linalg.eigvalsh([[1.0, 0.9], [0.9, 1.0]])[::-1]  # of the paper's Gaussian: 0.526 and 10
 
@@ -117,8 +119,241 @@ def speed(condition=100.0):
     )
 
 
+def absorbed(noise, curvature, size):
+    """Return D of the corrected gradient g + D p: Sigma (2 + S (Sigma - K) / 2)^-1, matrices, tau = 1."""
+    return noise @ np.linalg.inv(2 * np.eye(len(noise)) + size @ (noise - curvature) / 2)
+
+
+def moves_of(eps, a, beta, scale):
+    """Return E, what the two velocities move theta by; S = E E^T."""
+    return np.hstack([np.diag((2 * a * eps * (1 - beta) / (1 + beta) * scale) ** 0.5), (2 * eps) ** 0.5 * np.eye(len(scale))])
+
+
+def corrected_step(friction, eps, a, beta, scale):
+    """Return what (theta, v, u), the gradient and the normals give to the next (theta, v, u), for the kick with g + D p."""
+    moves, d = moves_of(eps, a, beta, scale), len(scale)
+    move, refresh, stir = np.eye(3 * d), np.repeat([1.0, beta, 0.0], d), np.zeros((3 * d, 2 * d))
+    move[:d, d:] = moves / 2
+    stir[d:] = np.diag(np.repeat([(1 - beta**2) ** 0.5, 1.0], d))
+    kick, pull = np.eye(3 * d), np.zeros((3 * d, d))
+    kick[d:, d:] -= moves.T @ friction @ moves
+    pull[d:] = -moves.T @ (np.eye(d) - friction @ moves @ moves.T / 2)
+    after = move * refresh @ move
+    return after @ kick, after @ pull, move @ stir
+
+
+def subtracting_step(noise, eps, a, beta, limit=0.95):
+    """Return the same for A (B O B) A in one dimension: noise is subtracted as far as it can be, friction balances the rest."""
+    moves, own = moves_of(eps, a, beta, np.ones(1)), np.diag([(1 - beta) / (1 + beta), 1.0])
+    outer, heat = noise / 4 * moves.T @ moves, (1 + a) * eps * noise / 2
+    share = min(1.0, limit / heat) if heat else 1.0
+    damping = own + (1 - share) * outer
+    damping = (np.eye(2) - damping) @ np.linalg.inv(np.eye(2) + damping)
+    move, kick, pull, stir = np.eye(3), np.eye(3), np.zeros((3, 1)), np.zeros((3, 2))
+    move[:1, 1:] = moves / 2
+    kick[1:, 1:], pull[1:] = damping, -(np.eye(2) + damping) @ moves.T / 2
+    stir[1:] = np.linalg.cholesky((np.eye(2) + damping) @ (own - share * outer) @ (np.eye(2) + damping))
+    # the gradient is taken after the first move, so what theta carries to it is not theta alone: see `settled`
+    return move @ kick @ move, move @ pull, move @ stir, move[:1]
+
+
+def settled(step, curvature, noise):
+    """Return the transition and the stationary covariance of (theta, v, u)."""
+    carried, gradient, noises, *place = step
+    place = place[0] if place else np.eye(len(carried))[: len(curvature)]  # where the gradient is taken
+    transition = carried + gradient @ curvature @ place
+    if np.abs(np.linalg.eigvals(transition)).max() >= 1:
+        return transition, np.full_like(transition, np.inf)
+    return transition, solve_discrete_lyapunov(transition, noises @ noises.T + gradient @ noise @ gradient.T)
+
+
+def in_one(form, eps, a, beta, curvature, noise, known_noise=None, known_curvature=None):
+    """Return transition and covariance of a form in one dimension; what the step knows may differ from what is true."""
+    one = np.ones((1, 1))
+    known_noise = noise if known_noise is None else known_noise
+    known_curvature = curvature if known_curvature is None else known_curvature
+    if form == "subtract":
+        return settled(subtracting_step(known_noise, eps, a, beta), curvature * one, noise * one)
+    moves = moves_of(eps, a, beta, np.ones(1))
+    known = {"plain": 0.0, "absorb": known_noise, "exact": known_noise}[form] * one
+    friction = absorbed(known, (known_curvature if form == "exact" else 0.0) * one, moves @ moves.T)
+    return settled(corrected_step(friction, eps, a, beta, np.ones(1)), curvature * one, noise * one)
+
+
+def step_of_heat(heat, a, noise):
+    return 2 * heat / ((1 + a) * noise)
+
+
+def exactness():
+    """Put the law of the proof into the recursion: S k up to .999 of its limit, rho up to 1000, matrices that do not commute."""
+    settings = []
+    grid = ([0, 1, 10, 100], [0, 0.9, 0.99], [0.1, 7], [0.01, 50], [0.01, 0.5, 0.999], [0, 0.5, 5, 1e3])
+    for a, beta, scale, curvature, share, heat in product(*grid):
+        eps = 4 * share / curvature / (2 * a * (1 - beta) / (1 + beta) * scale + 2)
+        noise = 2 * heat / ((1 + a * scale) * eps)
+        settings.append((np.full((1, 1), curvature), np.full((1, 1), noise), eps, a, beta, np.full(1, scale)))
+    rows, random = [("scalars", *departure(settings))], np.random.default_rng(0)
+    settings = []
+    for _ in range(200):
+        d = random.integers(3, 6)
+        root, part = random.normal(size=(d, d)), random.normal(size=(d, random.integers(1, d + 1)))
+        scale, a, beta = np.exp(random.normal(size=d)), 10 ** random.uniform(-1, 2), random.uniform(0, 0.99)
+        curvature, moves = root @ root.T + np.eye(d) / 10, moves_of(1.0, a, beta, scale)
+        eps = 4 * random.choice([0.1, 0.5, 0.95]) / np.linalg.eigvals(moves @ moves.T @ curvature).real.max()
+        settings.append((curvature, part @ part.T * 10 ** random.uniform(-2, 4), eps, a, beta, scale))
+    rows.append(("matrices", *departure(settings)))
+    table(
+        "5. The law (5) under one corrected step: what it changes, relative; and the largest spectral radius",
+        ("", "settings", "change", "radius"),
+        rows,
+    )
+
+
+def departure(settings):
+    """Return how many settings there are, what one step changes of the law at most, and whether each recursion settles."""
+    worst, largest = 0.0, 0.0
+    for curvature, noise, eps, a, beta, scale in settings:
+        moves, d = moves_of(eps, a, beta, scale), len(scale)
+        law_at_gradient = np.block([[np.linalg.inv(curvature), moves / 2], [moves.T / 2, np.eye(2 * d)]])
+        step = corrected_step(absorbed(noise, curvature, moves @ moves.T), eps, a, beta, scale)
+        carried, gradient, noises = step
+        transition = carried + gradient @ curvature @ np.eye(3 * d)[:d]
+        after = transition @ law_at_gradient @ transition.T + noises @ noises.T + gradient @ noise @ gradient.T
+        deviations = np.diag(law_at_gradient) ** 0.5
+        worst = max(worst, np.abs((after - law_at_gradient) / np.outer(deviations, deviations)).max())
+        largest = max(largest, np.abs(np.linalg.eigvals(transition)).max())
+    return len(settings), "< 1e-10" if worst < 1e-10 else worst, "< 1" if largest < 1 else largest
+
+
+def corrections():
+    rows = []
+    for eps in (0.05, 0.3):
+        for heat in (0.5, 5.0, 50.0):
+            noise = 2 * heat / (11 * eps)
+            errors = [in_one(form, eps, 10.0, 0.9, 1.0, noise)[1][0, 0] - 1 for form in ("plain", "subtract", "absorb", "exact")]
+            rows.append((eps, heat, *(0.0 if abs(error) < 1e-9 else error for error in errors)))
+    table(
+        "6. Relative error of the variance on N(0, 1) under white noise of heat rho, a = 10, beta .9",
+        ("eps", "rho", "plain", "subtract", "absorb", "exact"),
+        rows,
+    )
+
+
+def draws():
+    rows = []
+    for a, beta, eps in ((0.0, 0.0, 0.1), (30.0, 0.95, 0.1), (1000.0, 0.999, 0.02)):
+        for curvature in (1.0, 0.1, 0.01):
+            transition, covariance = in_one("exact", eps, a, beta, curvature, 100 * curvature)
+            sums = np.linalg.inv(np.eye(3) - transition) @ covariance
+            correlation = covariance[:, 0] / covariance[0, 0]
+            squares = np.linalg.solve(np.eye(9) - np.kron(transition, transition), np.kron(correlation, correlation))[0]
+            formula = 100 + 2 / ((1 + a) * eps * curvature)
+            found = 2 * sums[0, 0] / covariance[0, 0] - 1
+            rows.append((a, beta, eps, curvature, (1 + a) * eps * 50 * curvature, formula, found, 2 * squares - 1))
+    table(
+        "7. Steps per independent draw, corrected, Sigma = 100 K (N/n = 100): formula (6), recursion, and for theta^2",
+        ("a", "beta", "eps", "k", "rho", "formula (6)", "recursion", "of squares"),
+        rows,
+    )
+
+
+def wrong():
+    rows, factors = [], (0.8, 0.9, 1.1, 1.25)
+    for what in ("Sigma, K right", "Sigma, V right"):
+        for heat in (0.1, 1.0, 10.0, 100.0):
+            noise, errors = 2 * heat / (11 * 0.05), []
+            for factor in factors:
+                curvature = 1.0 + (noise - factor * noise) * (what == "Sigma, V right")  # V - Sigma
+                errors.append(in_one("exact", 0.05, 10.0, 0.9, 1.0, noise, factor * noise, curvature)[1][0, 0] - 1)
+            rows.append((what, heat, *errors))
+    table(
+        "8. Relative error of the variance on N(0, 1) if Sigma is known up to a factor; a = 10, beta .9, eps .05",
+        ("wrong", "rho", *(f"times {factor}" for factor in factors)),
+        rows,
+    )
+    rows, factors = [], (0.0, 0.5, 1.5, 2.0)
+    for eps in (0.05, 0.3):
+        for heat in (0.1, 1.0, 10.0, 100.0):
+            noise = 2 * heat / (11 * eps)
+            errors = [in_one("exact", eps, 10.0, 0.9, 1.0, noise, noise, factor)[1][0, 0] - 1 for factor in factors]
+            rows.append((eps, heat, *errors))
+    table(
+        "9. The same if K is known up to a factor (0: the step `absorb`)",
+        ("eps", "rho", *(f"times {factor}" for factor in factors)),
+        rows,
+    )
+
+
+def reshuffled():
+    rows = []
+    for period in (10, 100):
+        for heat in (0.5, 5.0, 30.0):
+            noise, eps = float(period), step_of_heat(heat, 10.0, period)
+            errors = []
+            for form in ("plain", "exact"):
+                moves = moves_of(eps, 10.0, 0.9, np.ones(1))
+                friction = absorbed(np.full((1, 1), noise), np.eye(1), moves @ moves.T) if form == "exact" else np.zeros((1, 1))
+                steps = Law(*(torch.tensor(part)[None] for part in corrected_step(friction, eps, 10.0, 0.9, np.ones(1))))
+                errors += [float(steps.variance(Direction(1.0, noise), epoch)[0]) - 1 for epoch in (None, period)]
+            rows.append((period, heat, eps, *(0.0 if abs(error) < 1e-9 else error for error in errors)))
+    table(
+        "10. Relative error of the variance on N(0, 1), Sigma = N/n: rows with replacement (white) or reshuffled; a = 10, beta .9",
+        ("N/n", "rho", "eps", "plain, white", "reshuffled", "exact, white", "reshuffled"),
+        rows,
+    )
+
+
+def rotated():
+    """Take K of condition number 100 in a basis where its diagonal is constant, Sigma = 100 K, rho as an element sees it."""
+    basis, curvatures, scale = hadamard(8) / 8**0.5, np.geomspace(1, 0.01, 8), np.ones(8)
+    curvature, rows = basis * curvatures @ basis.T, []
+    for heat in (0.03, 0.1, 0.3, 1.0, 10.0):
+        eps, worst = step_of_heat(heat, 10.0, 100 * curvatures.mean()), []
+        moves = moves_of(eps, 10.0, 0.9, scale)
+        for known in (0 * curvature, np.diag(np.diag(curvature)), curvature):
+            friction = absorbed(100 * known, known, moves @ moves.T)
+            covariance = settled(corrected_step(friction, eps, 10.0, 0.9, scale), curvature, 100 * curvature)[1][:8, :8]
+            ratios = np.diag(basis.T @ covariance @ basis) * curvatures - 1
+            ratios = np.where(np.abs(ratios) < 1e-9, 0.0, ratios)
+            worst += [ratios.min(), ratios.max()]
+        rows.append((heat, *worst))
+    table(
+        "11. Least and largest relative error of the variance along the axes of a rotated Gaussian: no, a diagonal, the full Sigma",
+        ("rho", "none, least", "largest", "diagonal", "largest", "full", "largest"),
+        rows,
+    )
+
+
+def stability():
+    rows = []
+    for a, beta in ((0.0, 0.0), (10.0, 0.9), (100.0, 0.99)):
+        for heat in (0.0, 0.5, 5.0, 50.0):
+            limits = []
+            for form in ("plain", "subtract", "absorb", "exact"):
+                low, high = 0.0, 999.0
+                for _ in range(40):
+                    size = (low + high) / 2
+                    eps = size / (2 * a * (1 - beta) / (1 + beta) + 2)
+                    transition = in_one(form, eps, a, beta, 1.0, 2 * heat / ((1 + a) * eps))[0]
+                    low, high = (size, high) if np.abs(np.linalg.eigvals(transition)).max() < 1 else (low, size)
+                limits.append(low)
+            rows.append((a, beta, heat, *limits))
+    table(
+        "12. Limit of stability: S k on N(0, 1) at constant rho",
+        ("a", "beta", "rho", "plain", "subtract", "absorb", "exact"),
+        rows,
+    )
+
+
 if __name__ == "__main__":
     published()
     forms()
     minibatches()
     speed()
+    exactness()
+    corrections()
+    draws()
+    wrong()
+    reshuffled()
+    rotated()
+    stability()
