@@ -29,6 +29,7 @@ TIMEOUT = 30.0
 OPTIMIZERS: dict[str, tuple[type, dict[str, Any]]] = {
     "SGLD": (lv.optim.SGLD, {}),
     "SGHMC": (lv.optim.SGHMC, {"beta": 0.8}),
+    "SGNHT": (lv.optim.SGNHT, {"beta": 0.8}),
     "MSGLD": (lv.optim.MSGLD, {"bias_factor": 2.0, "beta": 0.8}),
     "MSGLD, invariant": (lv.optim.MSGLD, {"bias_factor": 2.0, "beta": 0.8, "invariant": True}),
     "ASGLD": (lv.optim.ASGLD, {"bias_factor": 2.0, "betas": (0.8, 0.95)}),
