@@ -12,6 +12,8 @@ from typing_extensions import override
 from langevin.checks import check_bool, check_field
 from langevin.drifts import Memory, Number
 from langevin.kernels.base import Kernel, StepInputs
+from langevin.kernels.hamiltonian import Hamiltonian
+from langevin.preconditioners import Identity, Preconditioner
 from langevin.targets import Evaluation
 
 __all__ = ["Thermostat"]
@@ -27,7 +29,8 @@ class Thermostat(Kernel):
     ``T(v) = (1 + β) v^2 / (2 ε)``, averaged over the elements of θ or for each of them alone. So heat that the gradient's noise
     brings, of a variance s^2 that nobody knows, is taken out again, and the mean of ξ says how much that was: ``ε s^2 / (4 τ)``.
 
-    In continuous time it is the stochastic gradient Nosé-Hoover thermostat (Ding et al. 2014; for each element alone Gan et al. 2015),
+    In continuous time it is the stochastic gradient Nosé-Hoover thermostat of Ding et al. (2014), for each element alone that of
+    Gan et al. (2015),
 
     ``dθ = v dt``, ``dv = -(grad U + ζ v) dt + sqrt(2 A τ) dW``, ``dζ = (v^2 / τ - 1) dt / M``
 
@@ -43,8 +46,9 @@ class Thermostat(Kernel):
     In BADODAB (Leimkuhler and Shang 2016) the thermostat sees the velocities around the friction, which the noise drives apart: at
     ξ = .14 the variance is 3 % too small, at ξ = .38 it is 24 % (tests/law/test_thermostat.py).
 
-    What one average cannot do: where the noise is not the same for all elements, or has correlations, only the mean temperature is
-    held, hot elements stay hot and cold ones cold. Nor can any thermostat tell noise that changes along the path from place to place.
+    What it cannot do: one thermostat for all holds the mean temperature only, so where the noise differs between elements some stay
+    hot and the others get cold; one for each holds variances, and not correlations, where the noise is correlated. Noise whose size
+    changes along the path has no friction that fits it everywhere.
 
     Args:
         beta: β, the share of the velocity that is kept where ξ = 0, in [0, 1).
@@ -91,20 +95,27 @@ class Thermostat(Kernel):
         return position + velocity, (velocity, friction + (τ / (τ * τ + _TINY) / self.thermal_mass) * excess)
 
     @override
+    def without_metric(self) -> tuple[Kernel, Preconditioner]:
+        # A step size that serves SGHMC, heat included, serves here too; the law with the thermostat is not linear.
+        return Hamiltonian(self.name, self.step_size, self.temperature, self.beta), Identity()
+
+    @override
     def noise_scale(self, inputs: StepInputs) -> Number:
         return (2 * inputs.temperature * inputs.step_size * (1 - self.beta)) ** 0.5
 
     @property
     @override
     def description(self) -> str:
-        tau, average = self.temperature, "v^2 of each element" if self.elementwise else "mean of v^2"
+        tau, average = self.temperature, "v^2" if self.elementwise else "mean of v^2"
+        alike = "along the path" if self.elementwise else "along the path and for every element"
         return "\n".join(
             [
-                f"{self.name}: dθ = v dt,  dv = -(grad U + ζ v) dt + sqrt(2 A * {tau:g}) dW,  dζ = ({average} / {tau:g} - 1) dt / M",
+                f"{self.name}: dθ = v dt,  dv = -(grad U + ζ v) dt + sqrt(2 A * {tau:g}) dW",
+                f"  dζ = ({average} / {tau:g} - 1) dt / M",
                 f"  time step h = sqrt(2 ε / (1 + β)), A = (1 - {self.beta:g}) h / ε, M = {self.thermal_mass:g} ε / 2",
                 f"  step size ε = {self.step_size}; beta {self.beta:g}, thermal mass {self.thermal_mass:g}",
                 f"  target: exp(-U / {tau:g})",
-                f"  law: the target, effective temperature {tau:g}, up to O(h^2), also where the gradient has white noise of unknown",
-                f"    size, the same {'along the path' if self.elementwise else 'along the path and for every element'}",
+                f"  law: the target, effective temperature {tau:g}, up to O(h^2), also under white noise of the gradient, of unknown",
+                f"    size but the same {alike}",
             ]
         )

@@ -42,20 +42,20 @@ def sgnht(
     ``v' = ((β - ξ) v - ε g + sqrt(2 τ ε (1 - β)) η) / (1 + ξ)``, ``θ' = θ + v'``,
     ``ξ' = ξ + ((1 + β) v'**2 / (2 ε τ) - 1) / μ``, with v'**2 averaged over the elements of θ, or of each element alone
 
-    It is `sghmc` with a friction ξ that takes out the heat of minibatches: white noise of variance s^2 in the gradient makes the mean
-    of ξ rise by ``ε s^2 / (4 τ)``, and the variance of θ stays. At temperature 0 the thermostat stands still.
+    It is `sghmc` with a friction ξ that takes out the heat of minibatches: white noise of variance s^2 in the gradient raises the
+    mean of ξ by ``ε s^2 / (4 τ)``, and the variance of θ stays. At temperature 0 the thermostat stands still.
 
     Args:
-        step_size: ε on U, as in `sghmc`; a number or a schedule.
+        step_size: ε on U, as in `sghmc`; a number or a schedule. "auto" takes the step that serves `sghmc`, heat included.
         beta: β, the share of the velocity that is kept where ξ = 0: the noise that is injected.
         thermal_mass: μ, in steps: how slowly ξ changes.
         elementwise: a thermostat for each element, for noise that differs between them; else one for each chain.
         temperature: τ.
 
     Differs from: Ding et al. in that friction acts on the mean of the old and the new velocity, which makes the step second order
-    and its temperature that of the draws (`kernels.Thermostat` says why); in that τ is a setting; and in units of ξ and μ that do not
-    depend on the step. Where the noise is known, a corrected sampler is exact for correlated noise too: here each thermostat holds
-    one temperature, and noise that is correlated between elements leaves the law wrong between them.
+    and its temperature that of the draws (`kernels.Thermostat` says why); in that τ is a setting; and in units of ξ and μ in which
+    the step size drops out. A thermostat holds one temperature: with one for all, noise that differs between elements leaves some
+    too hot and others too cold; noise that is correlated between elements leaves their correlation wrong in either form.
 
     Example:
         >>> sgnht(step_size=0.01).memory
