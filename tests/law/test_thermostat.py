@@ -1,7 +1,7 @@
 """The thermostat: exact where ξ stands still, against exact moments where it moves, with gradient noise that it is not told.
 
 Chains are independent: the standard error of a mean over the run is the spread of the chains' own means over the
-root of their number. Tolerances are 5 of these, and besides what the jitter of ξ and the size of the step explain, which is said in each place.
+root of their number. Tolerances are 5 of these, and besides what the jitter of ξ and the size of the step explain.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def test_gradient_noise_does_not_heat(elementwise, s):
     eps, beta, tau = 0.05, 0.9, 1.0
     settled = settled_friction(eps, beta, 1.0, s, tau)
     kernel = lv.sgnht(eps, elementwise=elementwise)
-    found = run(kernel, GAUSSIAN[0], noise=s, dim=4, steps=3_000, friction=0.8 * settled, warmup=1_000)
+    found = run(kernel, GAUSSIAN[0], noise=s, dim=4, steps=3_000, friction=settled)
     assert_mean(found["xx"], tau, 0.01)
     assert_mean(found["vv"], 2 * tau / (1 + beta), 2e-3)
     if s:

@@ -115,7 +115,7 @@ class Thermostat(Kernel):
                 f"  time step h = sqrt(2 ε / (1 + β)), A = (1 - {self.beta:g}) h / ε, M = {self.thermal_mass:g} ε / 2",
                 f"  step size ε = {self.step_size}; beta {self.beta:g}, thermal mass {self.thermal_mass:g}",
                 f"  target: exp(-U / {tau:g})",
-                f"  law: the target, effective temperature {tau:g}, up to O(h^2), also under white noise of the gradient, of unknown",
-                f"    size but the same {alike}",
+                f"  law: the target, effective temperature {tau:g}, up to O(h^2), also under white noise of the gradient, of",
+                f"    unknown size but the same {alike}",
             ]
         )
