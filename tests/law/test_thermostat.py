@@ -163,6 +163,13 @@ def test_any_injected_noise_gives_the_law(beta):
     assert_mean(found["friction"], settled, 0.05)
 
 
+def test_the_jitter_of_the_friction_costs_half_of_one_over_the_mass():
+    """The number in the docstring of the kernel, with and without noise."""
+    for s in (0.0, 2.0):
+        found = run(lv.sgnht(0.1, thermal_mass=20.0, elementwise=True), GAUSSIAN[0], noise=s, steps=3_000)
+        assert_mean(found["xx"], 1 - 0.55 / 20, 0.006)
+
+
 # Noise of a size that is not told
 
 
