@@ -35,7 +35,7 @@ OPTIMIZERS: dict[str, tuple[type, dict[str, Any]]] = {
     "ASGLD": (lv.optim.ASGLD, {"bias_factor": 2.0, "betas": (0.8, 0.95)}),
     "ASGLD, invariant": (lv.optim.ASGLD, {"bias_factor": 2.0, "betas": (0.8, 0.95), "invariant": True, "adapt_steps": 5}),
 }
-NAMES = re.compile(r"\b(SGLD|SGHMC|MSGLD|ASGLD|params?|parameters?|gradients?|grad|state|state_dict|optimizer)\b")
+NAMES = re.compile(r"\b(SGLD|SGHMC|SGNHT|MSGLD|ASGLD|params?|parameters?|gradients?|grad|state|state_dict|optimizer)\b")
 RIGHT = "right"  # the step of plain copies, or an error
 SHARED = "shared"  # the step of plain torch on tensors that share memory in the same way, or an error
 ERROR = "error"  # an error, nothing else

@@ -56,6 +56,8 @@ def sgnht(
     and its temperature that of the draws (`kernels.Thermostat` says why); in that τ is a setting; and in units of ξ and μ in which
     the step size drops out. A thermostat holds one temperature: with one for all, noise that differs between elements leaves some
     too hot and others too cold; noise that is correlated between elements leaves their correlation wrong in either form.
+    Minibatches of a model that fits its data have noise in proportion to the curvature: in a scale that makes the curvature one
+    (``sample(..., scale=...)``) it is the same in all directions, and one thermostat serves.
 
     Example:
         >>> sgnht(step_size=0.01).memory
