@@ -187,6 +187,22 @@ def sghmc(theta, gradient, noises, *, eps, tau, beta):
     return path
 
 
+def sgnht(theta, gradient, noises, *, eps, tau, beta, thermal_mass, elementwise=False):
+    """SGHMC with friction on the mean of two velocities: (1 + x) v' + x v = beta v - eps g + noise; x sees the new one."""
+    d, path = len(theta), []
+    v, x = [0.0] * d, [0.0] * d
+    for eta in noises:
+        g = gradient(theta)
+        v = [((beta - x[i]) * v[i] - eps * g[i] + sqrt(2 * tau * eps * (1 - beta)) * eta[i]) / (1 + x[i]) for i in range(d)]
+        theta = [theta[i] + v[i] for i in range(d)]
+        heat = [v[i] ** 2 * (1 + beta) / (2 * eps) for i in range(d)]
+        if not elementwise:
+            heat = [sum(heat) / d] * d
+        x = [x[i] + (heat[i] / tau - 1) / thermal_mass for i in range(d)]
+        path.append(theta)
+    return path
+
+
 def sgrld(theta, gradient, noises, *, eps, tau, inverse, inverse_slope, root):
     """Scalars only: F^-1(theta), its derivative and F^(-1/2)(theta) are given as functions of each element."""
     path = []

@@ -73,6 +73,15 @@ TABLE = {
         lv.optim.SGHMC,
         noise_share=1 - 0.8,
     ),
+    "sgnht": Entry({"beta": 0.8, "thermal_mass": 40.0}, ("velocity", "friction"), oracle.sgnht, noise_share=1 - 0.8),
+    "sgnht, elementwise": Entry(
+        {"beta": 0.8, "thermal_mass": 40.0, "elementwise": True},
+        ("velocity", "friction"),
+        oracle.sgnht,
+        optimizer=lv.optim.SGNHT,
+        noise_share=1 - 0.8,
+        auto={"elementwise": True},
+    ),
     "msgld": Entry(
         {"bias_factor": 2.0, "beta": 0.8},
         ("average",),

@@ -24,6 +24,11 @@ KERNELS = {
     ],
     "psgld": [lv.psgld(0.01), lv.psgld(0.02, beta=0.5), lv.psgld(0.01, eps=1e-2, num_data=3)],
     "sghmc": [lv.sghmc(0.01), lv.sghmc(0.02, beta=0.5), lv.sghmc(0.02, temperature=2.0)],
+    "sgnht": [
+        lv.sgnht(0.01, elementwise=True),
+        lv.sgnht(0.02, beta=0.5, thermal_mass=30.0, elementwise=True, temperature=2.0),
+        lv.sgnht(0.02, elementwise=True, temperature=0.0),
+    ],
 }
 SETTINGS = {"num_steps": 60, "warmup": 20, "seed": 2, "progress": False}
 

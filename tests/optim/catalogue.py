@@ -13,7 +13,10 @@ import langevin as lv
 ENTRIES = {
     entry.optimizer.__name__ + name.removeprefix(name.partition(",")[0]): entry for name, entry in TABLE.items() if entry.optimizer
 }  # by the name of the class and the form: "MSGLD, invariant"
-OPTIMIZERS = {name: (entry.optimizer, entry.settings) for name, entry in ENTRIES.items()}
+OPTIMIZERS = {  # with those of the sampler's settings that an optimizer takes: its form may be fixed
+    name: (entry.optimizer, {key: value for key, value in entry.settings.items() if key in entry.optimizer.settings})
+    for name, entry in ENTRIES.items()
+}
 MEMORY = {name: set(entry.memory) for name, entry in ENTRIES.items()}
 GAUSSIAN = lv.priors.gaussian(std=0.7)
 NUM_DATA = 50

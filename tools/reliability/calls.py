@@ -262,6 +262,7 @@ def _sampler(name: str, **arguments: Argument) -> None:
 _sampler("sgld")
 _sampler("psgld", **BETA, **EPS, num_data=positive(1.0), curvature=optional(function(lambda theta: torch.ones_like(theta))))
 _sampler("sghmc", **BETA)
+_sampler("sgnht", **BETA, thermal_mass=positive(500.0), elementwise=flag(False))
 _sampler("sgrld", metric=MATRIX, correction=flag(True))
 _sampler("msgld", **FACTOR, **BETA, **FORM)
 _sampler("asgld", **FACTOR, **PAIR, **ROOT, **FROZEN)
@@ -514,6 +515,7 @@ OPTIMIZERS: dict[str, dict[str, Argument]] = {
     "SGLD": {},
     "PSGLD": BETA | EPS,
     "SGHMC": BETA,
+    "SGNHT": BETA | {"thermal_mass": positive(500.0)},
     "MSGLD": FACTOR | BETA | FORM,
     "ASGLD": FACTOR | PAIR | ROOT | FROZEN,
     "AdaMaxSGLD": FACTOR | PAIR | EPS | FROZEN,

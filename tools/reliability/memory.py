@@ -29,12 +29,13 @@ TIMEOUT = 30.0
 OPTIMIZERS: dict[str, tuple[type, dict[str, Any]]] = {
     "SGLD": (lv.optim.SGLD, {}),
     "SGHMC": (lv.optim.SGHMC, {"beta": 0.8}),
+    "SGNHT": (lv.optim.SGNHT, {"beta": 0.8}),
     "MSGLD": (lv.optim.MSGLD, {"bias_factor": 2.0, "beta": 0.8}),
     "MSGLD, invariant": (lv.optim.MSGLD, {"bias_factor": 2.0, "beta": 0.8, "invariant": True}),
     "ASGLD": (lv.optim.ASGLD, {"bias_factor": 2.0, "betas": (0.8, 0.95)}),
     "ASGLD, invariant": (lv.optim.ASGLD, {"bias_factor": 2.0, "betas": (0.8, 0.95), "invariant": True, "adapt_steps": 5}),
 }
-NAMES = re.compile(r"\b(SGLD|SGHMC|MSGLD|ASGLD|params?|parameters?|gradients?|grad|state|state_dict|optimizer)\b")
+NAMES = re.compile(r"\b(SGLD|SGHMC|SGNHT|MSGLD|ASGLD|params?|parameters?|gradients?|grad|state|state_dict|optimizer)\b")
 RIGHT = "right"  # the step of plain copies, or an error
 SHARED = "shared"  # the step of plain torch on tensors that share memory in the same way, or an error
 ERROR = "error"  # an error, nothing else

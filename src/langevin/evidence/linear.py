@@ -21,7 +21,10 @@ __all__ = ["GAUSSIANS", "UNKNOWN", "Inertial", "Linear", "adaptive", "linear_sam
 
 STILL = 1 - 2**-53  # the largest smoothing factor below 1: an average that stands still
 SMALL_ROOT, SMALL = 1e-5, 1e-8  # λ inside and outside of a root
-UNKNOWN = {"adadelta_sgld": "its bias is a ratio of averages of squares, which is linear in nothing"}
+UNKNOWN = {
+    "adadelta_sgld": "its bias is a ratio of averages of squares, which is linear in nothing",
+    "sgnht": "its friction follows the square of the velocity that it slows",
+}
 """Samplers of `SAMPLERS` of which no exact law is known, and why."""
 
 

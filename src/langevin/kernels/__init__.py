@@ -6,5 +6,6 @@ from langevin.kernels.hamiltonian import Hamiltonian
 from langevin.kernels.invariant import Invariant
 from langevin.kernels.langevin import Langevin
 from langevin.kernels.scaled import Scaled
+from langevin.kernels.thermostat import Thermostat
 
-__all__ = ["CompleteRecipe", "Hamiltonian", "Invariant", "Kernel", "KernelState", "Langevin", "Scaled", "StepInputs"]
+__all__ = ["CompleteRecipe", "Hamiltonian", "Invariant", "Kernel", "KernelState", "Langevin", "Scaled", "StepInputs", "Thermostat"]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Unpack
 
 from langevin.optim.base import Common, LangevinOptimizer
-from langevin.samplers import adadelta_sgld, adamax_sgld, asgld, msgld, psgld, sghmc, sgld
+from langevin.samplers import adadelta_sgld, adamax_sgld, asgld, msgld, psgld, sghmc, sgld, sgnht
 
-__all__ = ["ASGLD", "AdaMaxSGLD", "AdadeltaSGLD", "MSGLD", "PSGLD", "SGHMC", "SGLD"]
+__all__ = ["ASGLD", "AdaMaxSGLD", "AdadeltaSGLD", "MSGLD", "PSGLD", "SGHMC", "SGLD", "SGNHT"]
 
 
 class SGLD(LangevinOptimizer):
@@ -88,6 +89,37 @@ class SGHMC(LangevinOptimizer):
     def __init__(self, params: Iterable[Any], lr: float, *, beta: float = 0.9, **common: Unpack[Common]) -> None:
         """See the class."""
         super().__init__(params, lr, {"beta": beta}, **common)
+
+
+class SGNHT(LangevinOptimizer):
+    """SGHMC with a thermostat for each element, which takes out the heat of minibatches: `langevin.sgnht` with elementwise=True.
+
+    ``v' = ((β - ξ) v - (lr / N) g + sqrt(2 τ (lr / N) (1 - β)) η) / (1 + ξ)``, ``θ' = θ + v'``,
+    ``ξ' = ξ + ((1 + β) v'**2 N / (2 lr τ) - 1) / μ``
+
+    The mean of ``state[p]["friction"]`` is the heat that was found, (lr / N) s^2 / (4 τ) for gradients of U with noise of variance
+    s^2. At temperature 0 it is SGD with momentum beta.
+
+    Args:
+        params: parameters, or groups of them.
+        lr: learning rate as in SGD, on the mean loss.
+        beta: β, the share of the velocity that is kept where there is no heat, SGD's momentum.
+        thermal_mass: μ, in steps: how slowly ξ changes.
+        common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
+
+    Example:
+        >>> import torch, langevin as lv
+        >>> opt = lv.optim.SGNHT(torch.nn.Linear(2, 1).parameters(), lr=0.1, num_data=100, beta=0.9)
+    """
+
+    builder = staticmethod(partial(sgnht, elementwise=True))
+    settings = ("beta", "thermal_mass")
+
+    def __init__(
+        self, params: Iterable[Any], lr: float, *, beta: float = 0.9, thermal_mass: float = 500.0, **common: Unpack[Common]
+    ) -> None:
+        """See the class."""
+        super().__init__(params, lr, {"beta": beta, "thermal_mass": thermal_mass}, **common)
 
 
 class MSGLD(LangevinOptimizer):

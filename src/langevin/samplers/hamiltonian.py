@@ -1,4 +1,4 @@
-"""Samplers with inertia: SGHMC, and the general form with any auxiliary variables."""
+"""Samplers with inertia: SGHMC, the same with a thermostat, and the general form with any auxiliary variables."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from langevin.kernels import CompleteRecipe, Hamiltonian, Kernel
+from langevin.kernels import CompleteRecipe, Hamiltonian, Kernel, Thermostat
 from langevin.samplers.base import StepSize, make
 
-__all__ = ["complete_recipe", "sghmc"]
+__all__ = ["complete_recipe", "sghmc", "sgnht"]
 
 
 def sghmc(step_size: StepSize, *, beta: float = 0.9, temperature: float = 1.0) -> Hamiltonian:
@@ -27,6 +27,43 @@ def sghmc(step_size: StepSize, *, beta: float = 0.9, temperature: float = 1.0) -
         ('velocity',)
     """
     return make(Hamiltonian, "sghmc", step_size, temperature, beta)
+
+
+def sgnht(
+    step_size: StepSize,
+    *,
+    beta: float = 0.9,
+    thermal_mass: float = 500.0,
+    elementwise: bool = False,
+    temperature: float = 1.0,
+) -> Thermostat:
+    """Stochastic gradient Nosé-Hoover thermostat (Ding et al. 2014), for gradients whose noise is not known; not in section 2.
+
+    ``v' = ((β - ξ) v - ε g + sqrt(2 τ ε (1 - β)) η) / (1 + ξ)``, ``θ' = θ + v'``,
+    ``ξ' = ξ + ((1 + β) v'**2 / (2 ε τ) - 1) / μ``, with v'**2 averaged over the elements of θ, or of each element alone
+
+    It is `sghmc` with a friction ξ that takes out the heat of minibatches: white noise of variance s^2 in the gradient raises the
+    mean of ξ by ``ε s^2 / (4 τ)``, and the variance of θ stays. At temperature 0 the thermostat stands still.
+
+    Args:
+        step_size: ε on U, as in `sghmc`; a number or a schedule. "auto" takes the step that serves `sghmc`, heat included.
+        beta: β, the share of the velocity that is kept where ξ = 0: the noise that is injected.
+        thermal_mass: μ, in steps: how slowly ξ changes.
+        elementwise: a thermostat for each element, for noise that differs between them; else one for each chain.
+        temperature: τ.
+
+    Differs from: Ding et al. in that friction acts on the mean of the old and the new velocity, which makes the step second order
+    and its temperature that of the draws (`kernels.Thermostat` says why); in that τ is a setting; and in units of ξ and μ in which
+    the step size drops out. A thermostat holds one temperature: with one for all, noise that differs between elements leaves some
+    too hot and others too cold; noise that is correlated between elements leaves their correlation wrong in either form.
+    Minibatches of a model that fits its data have noise in proportion to the curvature: in a scale that makes the curvature one
+    (``sample(..., scale=...)``) it is the same in all directions, and one thermostat serves.
+
+    Example:
+        >>> sgnht(step_size=0.01).memory
+        ('velocity', 'friction')
+    """
+    return make(Thermostat, "sgnht", step_size, temperature, beta, thermal_mass, elementwise)
 
 
 def complete_recipe(
@@ -49,4 +86,4 @@ def complete_recipe(
     return make(CompleteRecipe, "complete_recipe", step_size, temperature, diffusion, curl, num_auxiliary, kinetic)
 
 
-NAMED: dict[str, Callable[..., Kernel]] = {"sghmc": sghmc}
+NAMED: dict[str, Callable[..., Kernel]] = {"sghmc": sghmc, "sgnht": sgnht}
