@@ -6,7 +6,6 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,29 +19,36 @@ from langevin.targets import Target
 from langevin.trust import TrustWarning
 from langevin.tuning import Cheaper, Found, Learnt, Rows, learn_noise
 
-__all__ = ["Absorbing", "absorb", "cheaper_gradient", "learn_at", "signal_in", "without_noise"]
+__all__ = ["absorb", "cheaper_gradient", "inner_of", "learn_noise_of", "scale_of", "signal_in", "without_noise"]
 
 _DENSE_UP_TO = 1000  # dimensions in which Σ is a matrix
 _QUIET, _FEW, _SAVED = 0.05, 32, 8  # noise over signal in a warm-up; rows at the least; how many times fewer than all data
 _PRIOR = 20.0  # draws that a signal of one in every direction counts for
 _KNOWN = 0.05  # relative error of a variance, from that of Σ, above which it is said
+_ROUNDED = 1e-3  # of the signal that may be lost to rounding
 _SKEWED, _FELT = 1.5, 0.1  # noise that is not diagonal, and a share of the temperature that counts
 
 
-class Absorbing(NamedTuple):
-    """A sampler that absorbs its gradients' noise, and what was learnt of that."""
-
-    kernel: Kernel
-    learnt: Learnt
-    text: str
-
-
-def learn_at(
-    found: Found, scale: Scale, plan: Plan, target: Target, columns: Sequence[Tensor], *, mode: Tensor | None, has_metric: bool
+def learn_noise_of(
+    kernel: Kernel, found: Found, plan: Plan, target: Target, columns: Sequence[Tensor], mode: Tensor | None = None
 ) -> Learnt:
-    """Learn the noise where the chains of a warm-up are, in the coordinates of `scale`."""
-    rows = Rows(target, columns, plan.batch_size, plan.seed, mode)
-    return learn_noise(rows, found.places, scale, signal_in(found, scale), has_metric=has_metric)
+    """Learn the noise of a sampler's gradients at draws of a warm-up, in the sampler's own coordinates."""
+    inner = inner_of(kernel)
+    scale = scale_of(kernel, found)
+    rows = Rows(target, columns, plan.batch_size, plan.seed, plan.mode if mode is None else mode)
+    return learn_noise(rows, found.places, scale, signal_in(found, scale), has_metric=bool(inner.drift.scale_memory))
+
+
+def inner_of(kernel: Kernel) -> Invariant:
+    """Return the sampler inside a scale."""
+    inner = kernel.inner if isinstance(kernel, Scaled) else kernel
+    assert isinstance(inner, Invariant)
+    return inner
+
+
+def scale_of(kernel: Kernel, found: Found) -> Scale:
+    """Return the scale that a sampler runs in, which may be one."""
+    return kernel.scale if isinstance(kernel, Scaled) else Diagonal(torch.ones_like(found.position[0]))
 
 
 def cheaper_gradient(plan: Plan, target: Target, columns: Sequence[Tensor]) -> Cheaper:
@@ -89,34 +95,27 @@ def without_noise(kernel: Kernel) -> Kernel:
     return kernel
 
 
-def absorb(
-    kernel: Kernel, found: Found, plan: Plan, target: Target, columns: Sequence[Tensor], learnt: Learnt | None = None
-) -> Absorbing:
-    """Give a sampler whose noise is open the one that its gradients have where a warm-up's chains are."""
-    inner, position = kernel.inner if isinstance(kernel, Scaled) else kernel, found.position
-    assert isinstance(inner, Invariant)
-    scale = kernel.scale if isinstance(kernel, Scaled) else Diagonal(torch.ones_like(position[0]))
-    has_metric = bool(inner.drift.scale_memory)
-    if learnt is None:
-        learnt = learn_at(found, scale, plan, target, columns, mode=plan.mode, has_metric=has_metric)
-    made = dataclasses.replace(inner, absorbed=learnt.noise)
-    whole: Kernel = Scaled.of(made, learnt.scale) if isinstance(kernel, Scaled) else made
-    _check_size(found, learnt, position)
-    _say(learnt, float((1 + inner.drift.bias_factor) * made.inputs(0).step_size) * learnt.ratio / 2)
+def absorb(kernel: Kernel, found: Found, learnt: Learnt) -> tuple[Kernel, str]:
+    """Give a sampler whose noise is open the one that was learnt; say what it is."""
+    made = dataclasses.replace(inner_of(kernel), absorbed=learnt.noise)
+    _check_size(made, learnt, found.position)
+    heat = (1 + made.drift.bias_factor) * float(made.inputs(0).step_size) * learnt.ratio / 2
+    _say(learnt, heat)
     rows = f"{learnt.rows} rows at {len(found.places)} draws" if learnt.rows else "what the target adds to its gradient"
     known = f", known to {100 * learnt.error:.2g}%" if learnt.rows else ""
     text = (
         f"gradient noise, from {rows}: up to {learnt.ratio:.3g} times the signal{known}; absorbed, which takes about as many steps "
         "per draw"
     )
-    return Absorbing(whole, learnt, text)
+    return Scaled.of(made, learnt.scale) if isinstance(kernel, Scaled) else made, text
 
 
-def _check_size(found: Found, learnt: Learnt, position: Tensor) -> None:
+def _check_size(kernel: Invariant, learnt: Learnt, position: Tensor) -> None:
     """Fail where what a gradient says drowns in rounding: its weight in a step is one over the noise."""
-    most = 1e-3 / torch.finfo(position.dtype).eps
-    if not found.size * learnt.ratio / 4 < most:
-        what = f"one that {position.dtype} can tell from the signal: take a larger batch_size, or float64"
+    ε, β = float(kernel.inputs(0).step_size), kernel.drift.smoothing
+    size = 2 * ε * (1 + kernel.drift.bias_factor * (1 - β) / (1 + β))
+    if not size * learnt.ratio / 4 * torch.finfo(position.dtype).eps < _ROUNDED:
+        what = f"one that leaves a signal in {position.dtype}: take more rows, or float64"
         raise needs("sample", "batch_size", what, f"noise of {learnt.ratio:.3g} times the signal")
 
 

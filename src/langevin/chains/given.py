@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from langevin.chains.absorb import absorb, cheaper_gradient, signal_in, without_noise
+from langevin.chains.absorb import absorb, cheaper_gradient, inner_of, learn_noise_of, scale_of, signal_in, without_noise
 from langevin.chains.arguments import check_arguments, check_evaluation, check_parts, resolved_batches
 from langevin.chains.launch import launch
 from langevin.chains.meter import Progress
@@ -20,14 +20,15 @@ from langevin.chains.tune import ScaleSetting, check_scale, epoch_of, warm_up, w
 from langevin.checks import needs
 from langevin.gradient_noise import OPEN
 from langevin.gradients import GradientFn, full, in_scale
-from langevin.kernels import Invariant, Kernel, Scaled
-from langevin.scales import Diagonal, as_scale
+from langevin.kernels import Kernel, Scaled
+from langevin.scales import as_scale
 from langevin.schedules import AUTO
 from langevin.store import Samples
 from langevin.targets import Target
 from langevin.tuning import (
     AFTER_WARMUP,
     FIRST_STEP,
+    HEAT,
     Found,
     descend,
     find_step_size,
@@ -104,12 +105,12 @@ def _tune(
         kernel = Scaled.of(kernel, as_scale("sample", scale, position))
     if is_open:
         assert found is not None
-        if kernel.step_size == AUTO:  # found as for exact gradients: the noise is absorbed
-            kernel, text = _sized(kernel, found)
+        learnt = learn_noise_of(kernel, found, plan, target, columns)
+        if kernel.step_size == AUTO:
+            kernel, text = _sized(kernel, found, learnt.ratio)
             texts.append(text)
-        absorbing = absorb(kernel, found, plan, target, columns)
-        kernel = absorbing.kernel
-        texts.append(absorbing.text)
+        kernel, text = absorb(kernel, found, learnt)
+        texts.append(text)
     elif kernel.step_size == AUTO:
         if is_exact and not isinstance(scale, str):  # the search walks from near a mode: further out it would not arrive
             position = descend(exact, position, tolerance=0.01 * kernel.temperature).position
@@ -125,21 +126,21 @@ def _tune(
     return dataclasses.replace(plan, kernel=kernel, found=text), position
 
 
-def _sized(kernel: Kernel, found: Found) -> tuple[Kernel, str]:
-    """Give a sampler that absorbs its noise the size that a warm-up found for exact gradients."""
-    inner = kernel.inner if isinstance(kernel, Scaled) else kernel
-    assert isinstance(inner, Invariant)
+def _sized(kernel: Kernel, found: Found, ratio: float) -> tuple[Kernel, str]:
+    """Give a sampler that absorbs its noise the size that a warm-up found for exact gradients, or less where noise is large."""
+    inner, scale = inner_of(kernel), scale_of(kernel, found)
     if inner.drift.scale_memory:
         what = 'a number beside noise="corrected", for a sampler with a metric of its own; msgld and nasgld find one'
         raise needs("sample", "step_size", what, "auto")
-    scale = kernel.scale if isinstance(kernel, Scaled) else Diagonal(torch.ones_like(found.position[0]))
     stiffness = 1.0
     if scale is not found.scale:
         signal = signal_in(found, scale) / found.temperature
         stiffness = float(torch.linalg.eigvalsh(signal)[-1] if signal.ndim == 2 else signal.max())
     beta = inner.drift.smoothing
     factor = inertial_factor(beta) if inner.has_open_bias else inner.drift.bias_factor * float(inner.inputs(0).annealing)
-    step_size = found.size / stiffness / (2 * (1 + factor * (1 - beta) / (1 + beta)))
+    per_size = 1 / (2 * (1 + factor * (1 - beta) / (1 + beta)))  # ε over 2 ε + h^2
+    size = min(found.size, 2 * HEAT / (max(ratio, 1e-300) * (1 + factor) * per_size))  # as in `tuning.noisy_size`, for this β
+    step_size = per_size * size / stiffness
     text = f"bias_factor {factor:.3g}; step_size {step_size:.4g}: {work_in_words(found.work)}"
     return kernel.with_bias_factor(factor).with_step_size(step_size), text
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from langevin.chains.absorb import Absorbing, absorb, cheaper_gradient, learn_at
+from langevin.chains.absorb import absorb, cheaper_gradient, learn_noise_of
 from langevin.chains.arguments import check_arguments, check_evaluation, check_parts, resolved_batches
 from langevin.chains.launch import launch
 from langevin.chains.meter import Progress
@@ -22,13 +22,13 @@ from langevin.chains.tune import ScaleSetting, check_scale, epoch_of, warm_up, w
 from langevin.checks import check_integer, check_position, needs
 from langevin.gradient_noise import OPEN
 from langevin.gradients import GradientFn, full, in_scale, tolerant
-from langevin.kernels import Scaled
+from langevin.kernels import Kernel, Scaled
 from langevin.scales import Scale, as_scale
 from langevin.store import Samples
 from langevin.targets import Evaluation, Target
 from langevin.targets.base import check_dim
 from langevin.trust import TrustWarning
-from langevin.tuning import AFTER_WARMUP, Found, find_step_size, sampler_at, spread_starts, stationary_error
+from langevin.tuning import AFTER_WARMUP, Found, find_step_size, noisy_size, sampler_at, spread_starts, stationary_error
 
 __all__ = ["run_without"]
 
@@ -136,8 +136,8 @@ def _tune(
     kernel, texts = found.kernel, []
     if plan.batch_size is not None or target.gradient_noise:
         if plan.batches == "white" or plan.batch_size is None:
-            plan, found, absorbing = _absorbed(found, plan, target, columns, may_centre)
-            kernel, texts = absorbing.kernel, [absorbing.text]
+            plan, found, kernel, text = _absorbed(found, plan, target, columns, may_centre)
+            texts = [text]
         else:
             found = _cooled(found, plan, plan.gradient(target, columns, found.position), epoch_of(plan, target, columns))
             kernel = found.kernel
@@ -157,19 +157,24 @@ def _tune(
 
 def _absorbed(
     found: Found, plan: Plan, target: Target, columns: Sequence[Tensor], may_centre: bool
-) -> tuple[Plan, Found, Absorbing]:
+) -> tuple[Plan, Found, Kernel, str]:
     """Let the sampler absorb its gradients' noise; with control variates where these pay for their second gradient.
 
     A draw takes about as many steps more as the noise is times the signal, in the noisiest direction (docs/theory.md, section 6).
     """
-    learnt = learn_at(found, found.scale, plan, target, columns, mode=None, has_metric=False)
+    sampler = Scaled.of(sampler_at(found.size, found.softness, found.temperature, OPEN), found.scale)
+    learnt = learn_noise_of(sampler, found, plan, target, columns)
     if plan.batch_size is not None and may_centre:
-        centred = learn_at(found, found.scale, plan, target, columns, mode=found.centre, has_metric=False)
+        centred = learn_noise_of(sampler, found, plan, target, columns, found.centre)
         if 2 * (found.steps_per_draw + centred.ratio) < found.steps_per_draw + learnt.ratio:
             plan, learnt = dataclasses.replace(plan, mode=found.centre), centred
+    size = noisy_size(found.size, learnt.ratio)
+    longer, smaller = (found.size / size) ** 0.5, size / found.size
+    found = dataclasses.replace(
+        found, size=size, work=found.work * smaller**3, steps_per_draw=found.steps_per_draw * longer + learnt.ratio
+    )
     bare = sampler_at(found.size, found.softness, found.temperature, OPEN)
-    absorbing = absorb(Scaled.of(bare, found.scale), found, plan, target, columns, learnt)
-    return plan, dataclasses.replace(found, steps_per_draw=found.steps_per_draw + learnt.ratio), absorbing
+    return plan, found, *absorb(Scaled.of(bare, found.scale), found, learnt)
 
 
 def _spread(exact: GradientFn, plan: Plan, like: Tensor, own: Tensor | None) -> Tensor:

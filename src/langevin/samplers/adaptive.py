@@ -58,7 +58,7 @@ def nasgld(
     step_size: StepSize = "auto",
     *,
     bias_factor: BiasFactor = "auto",
-    beta: float = 0.7,
+    beta: float = 0.8,
     noise: NoiseSetting = "corrected",
     temperature: float = 1.0,
 ) -> Invariant:

@@ -14,12 +14,13 @@ from langevin.tuning.metric import KINDS
 from langevin.tuning.noise import Learnt, Rows, learn_noise
 from langevin.tuning.search import Tuning, find_step_size
 from langevin.tuning.walk import AFTER_WARMUP, FIRST_STEP
-from langevin.tuning.warmup import Cheaper, Found, find_everything, sampler_at
+from langevin.tuning.warmup import HEAT, Cheaper, Found, find_everything, noisy_size, sampler_at
 from langevin.tuning.work import WORK, limit_step
 
 __all__ = [
     "AFTER_WARMUP",
     "FIRST_STEP",
+    "HEAT",
     "KINDS",
     "WORK",
     "Cheaper",
@@ -33,6 +34,7 @@ __all__ = [
     "inertial_factor",
     "learn_noise",
     "limit_step",
+    "noisy_size",
     "sampler_at",
     "spread_starts",
     "stationary_error",

@@ -20,6 +20,7 @@ from langevin.kernels import Kernel, KernelState, Scaled
 from langevin.noise import Purpose, normal, streams
 from langevin.samplers import msgld
 from langevin.scales import Scale
+from langevin.targets import Evaluation
 from langevin.trust import MAX_ELEMENTS, energy_residuals, evenly_spaced
 from langevin.trust.judge import SIGN_HINT, ran_off
 from langevin.trust.mixing import mixing
@@ -29,13 +30,15 @@ from langevin.tuning.metric import curvature_scale, diagonal_scale, kind_for, le
 from langevin.tuning.walk import FIRST_STEP
 from langevin.tuning.work import MOST, WORK, begun, joined, mean_work
 
-__all__ = ["Cheaper", "Found", "find_everything", "sampler_at"]
+__all__ = ["HEAT", "Cheaper", "Found", "find_everything", "noisy_size", "sampler_at"]
 
 Cheaper = Callable[[Tensor, Tensor, Scale], GradientFn | None]
 """(mode, positions, scale) -> a gradient that costs less than all data, or None where there is none."""
 
 _LARGEST = 2.0  # 2 ε + h^2 in units of the inverse curvature: half the limit of stability on a Gaussian
 _WINDOWS = (75, 150, 225, 200)  # steps after each of which the scale is learnt anew
+_FEW_WINDOWS = 2  # where rows near one mode say enough: the posterior is so narrow that the curvature there is nearly its own
+HEAT = 20.0  # ρ that noise, if it is not absorbed, would add to the temperature
 _SOFTEST = 0.3  # what β is set by at the least: a slower velocity does not help where one direction is far wider than the rest
 _WORSE = 15  # a mode whose energy is higher than the best by this plus dim has no mass that counts: less than e^-15
 _CLIMB = 30, 3  # energy above that of a burst's start that no law explains: 30 + 3 dim
@@ -90,6 +93,16 @@ def sampler_at(size: float, softness: float = 1.0, temperature: float = 1.0, noi
     )
 
 
+def noisy_size(size: float, ratio: float) -> float:
+    """Return the size for a sampler that absorbs noise of `ratio` times the signal, where `size` suits exact gradients.
+
+    A draw takes ``ratio (1 + 1 / ρ)`` steps, ``ρ = (1 + a) ε ratio / 2`` (docs/theory.md, section 6), and the error off Gaussians
+    grows with the size: so it is as small as ρ = 20 lets it be. For small sizes the β of `sampler_at` makes ``(1 + a) ε`` about
+    ``1.3 sqrt(size)``.
+    """
+    return min(size, (HEAT / max(ratio, 1e-300) * 2 / 1.3) ** 2)
+
+
 def find_everything(
     gradient_fn: GradientFn,
     starts: Tensor,
@@ -124,7 +137,7 @@ def find_everything(
     )
     walk.start(starts, gather)
     walk.change(cheaper(walk.centre, walk.state.position, walk.scale))
-    for length in _WINDOWS:
+    for length in _WINDOWS if walk.is_exact else _WINDOWS[:_FEW_WINDOWS]:
         walk.adapt(length)
         walk.rescale()
     return walk.settle(_MEASURE)
@@ -194,16 +207,16 @@ class _Warmup:
         """Return the mean work; of rows, with the same ones at both ends of a step, so that only what is no quadratic remains."""
         if self.is_exact:
             return mean_work(traces, self.temperature)
-        evaluate, found = self.gradient_fn.evaluate, []
+        found = []
         for trace in traces:
             drawn = self.gradient_fn.draw(range(trace.before.step, trace.state.step))
             starts = begun(trace)
             for index, (here, there) in enumerate(zip(starts, trace.positions, strict=True)):
-                rows = tuple(tensor[index] for tensor in drawn)
-                ends = evaluate(here, rows), evaluate(there, rows)
-                places, energies, slopes = (torch.stack(pair) for pair in ((here, there), *zip(*ends, strict=True)))
+                begin = Evaluation(trace.energies[index], trace.gradients[index])
+                end = self.gradient_fn.evaluate(there, tuple(tensor[index] for tensor in drawn))
+                places, energies, slopes = (torch.stack(pair) for pair in ((here, there), *zip(begin, end, strict=True)))
                 found.append(energy_residuals(places, energies, slopes)[0])
-            self._taken(2 * len(starts))
+            self._taken(len(starts))
         squares = torch.stack(found).div(self.temperature).square()
         return float(squares.nan_to_num(1.0).clamp(max=1.0).mean())
 
