@@ -17,6 +17,8 @@ differences of successive gradients (what an optimizer has) or inside the batch 
 First the exact law of the step on the Gaussian that has the network's mean curvature K and mean Sigma, then the networks.
 `spread` is the rms error of the single predictions' variances beyond chance, `mean` their mean error, `energy` the error of the
 mean of U in units of dim / 2 (a relative temperature), `layers` the worst relative error of a layer's mean square; all in percent.
+A negative spread is one below chance. Runs start from draws of the truth and last two to five autocorrelation times, so slow
+directions have not gone all the way to a wrong law: compare rows with each other, and errors with those of the exact law.
 """
 
 from __future__ import annotations
