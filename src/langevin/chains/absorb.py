@@ -17,7 +17,7 @@ from langevin.kernels import Invariant, Kernel, Scaled
 from langevin.scales import Dense, Diagonal, Scale
 from langevin.targets import Target
 from langevin.trust import TrustWarning
-from langevin.tuning import Cheaper, Found, Learnt, Rows, learn_noise
+from langevin.tuning import TURNING, Cheaper, Found, Learnt, Rows, learn_noise
 
 __all__ = ["absorb", "cheaper_gradient", "inner_of", "learn_noise_of", "scale_of", "signal_in", "without_noise"]
 
@@ -25,6 +25,7 @@ _DENSE_UP_TO = 1000  # dimensions in which Σ is a matrix
 _QUIET, _FEW, _SAVED = 0.05, 32, 8  # noise over signal in a warm-up; rows at the least; how many times fewer than all data
 _PRIOR = 20.0  # draws that a signal of one in every direction counts for
 _KNOWN = 0.05  # relative error of a variance, from that of Σ, above which it is said
+_TURNING_HEAT = 1.5  # ρ above which a noise that changes with the position is not absorbed well
 _ROUNDED = 1e-3  # of the signal that may be lost to rounding
 _SKEWED, _FELT = 1.5, 0.1  # noise that is not diagonal, and a share of the temperature that counts
 
@@ -125,6 +126,14 @@ def _say(learnt: Learnt, heat: float) -> None:
         warnings.warn(
             f"the gradient's noise is known to {100 * learnt.error:.2g}% only: its rows differ much, or it changes with the "
             "position. The variances of the law may be off by as much",
+            TrustWarning,
+            stacklevel=7,
+        )
+    if learnt.varies > TURNING and heat > _TURNING_HEAT:
+        warnings.warn(
+            f"the gradient's noise changes by {100 * learnt.varies:.2g}% from place to place, and one noise is absorbed: "
+            f"it would add {heat:.2g} times the temperature, of which up to 1 is absorbed rightly. Take smaller steps, or a larger "
+            "batch_size",
             TrustWarning,
             stacklevel=7,
         )

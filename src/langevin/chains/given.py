@@ -28,8 +28,8 @@ from langevin.targets import Target
 from langevin.tuning import (
     AFTER_WARMUP,
     FIRST_STEP,
-    HEAT,
     Found,
+    Learnt,
     descend,
     find_step_size,
     inertial_factor,
@@ -107,7 +107,7 @@ def _tune(
         assert found is not None
         learnt = learn_noise_of(kernel, found, plan, target, columns)
         if kernel.step_size == AUTO:
-            kernel, text = _sized(kernel, found, learnt.ratio)
+            kernel, text = _sized(kernel, found, learnt)
             texts.append(text)
         kernel, text = absorb(kernel, found, learnt)
         texts.append(text)
@@ -126,7 +126,7 @@ def _tune(
     return dataclasses.replace(plan, kernel=kernel, found=text), position
 
 
-def _sized(kernel: Kernel, found: Found, ratio: float) -> tuple[Kernel, str]:
+def _sized(kernel: Kernel, found: Found, learnt: Learnt) -> tuple[Kernel, str]:
     """Give a sampler that absorbs its noise the size that a warm-up found for exact gradients, or less where noise is large."""
     inner, scale = inner_of(kernel), scale_of(kernel, found)
     if inner.drift.scale_memory:
@@ -139,7 +139,9 @@ def _sized(kernel: Kernel, found: Found, ratio: float) -> tuple[Kernel, str]:
     beta = inner.drift.smoothing
     factor = inertial_factor(beta) if inner.has_open_bias else inner.drift.bias_factor * float(inner.inputs(0).annealing)
     per_size = 1 / (2 * (1 + factor * (1 - beta) / (1 + beta)))  # ε over 2 ε + h^2
-    size = min(found.size, 2 * HEAT / (max(ratio, 1e-300) * (1 + factor) * per_size))  # as in `tuning.noisy_size`, for this β
+    size = min(
+        found.size, 2 * learnt.heat / (max(learnt.ratio, 1e-300) * (1 + factor) * per_size)
+    )  # as `tuning.noisy_size`, for this β
     step_size = per_size * size / stiffness
     text = f"bias_factor {factor:.3g}; step_size {step_size:.4g}: {work_in_words(found.work)}"
     return kernel.with_bias_factor(factor).with_step_size(step_size), text

@@ -168,7 +168,7 @@ def _absorbed(
         centred = learn_noise_of(sampler, found, plan, target, columns, found.centre)
         if 2 * (found.steps_per_draw + centred.ratio) < found.steps_per_draw + learnt.ratio:
             plan, learnt = dataclasses.replace(plan, mode=found.centre), centred
-    size = noisy_size(found.size, learnt.ratio)
+    size = noisy_size(found.size, learnt.ratio, learnt.heat)
     longer, smaller = (found.size / size) ** 0.5, size / found.size
     found = dataclasses.replace(
         found, size=size, work=found.work * smaller**3, steps_per_draw=found.steps_per_draw * longer + learnt.ratio

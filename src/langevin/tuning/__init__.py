@@ -11,17 +11,17 @@ from langevin.tuning.bias import inertial_factor, suitable_factor
 from langevin.tuning.descent import descend, spread_starts
 from langevin.tuning.law import stationary_error
 from langevin.tuning.metric import KINDS
-from langevin.tuning.noise import Learnt, Rows, learn_noise
+from langevin.tuning.noise import TURNING, Learnt, Rows, learn_noise
 from langevin.tuning.search import Tuning, find_step_size
 from langevin.tuning.walk import AFTER_WARMUP, FIRST_STEP
-from langevin.tuning.warmup import HEAT, Cheaper, Found, find_everything, noisy_size, sampler_at
+from langevin.tuning.warmup import Cheaper, Found, find_everything, noisy_size, sampler_at
 from langevin.tuning.work import WORK, limit_step
 
 __all__ = [
     "AFTER_WARMUP",
     "FIRST_STEP",
-    "HEAT",
     "KINDS",
+    "TURNING",
     "WORK",
     "Cheaper",
     "Found",

@@ -21,13 +21,14 @@ from langevin.noise import Purpose, stream, white_rows
 from langevin.scales import Dense, Diagonal, Scale
 from langevin.targets import Target
 
-__all__ = ["Learnt", "Rows", "learn_noise"]
+__all__ = ["TURNING", "Learnt", "Rows", "learn_noise"]
 
 _ROWS = 200_000  # that are looked at in all, at most: a variance is then known to a third of a percent, for normal rows
 _NUMBERS = 2**22  # of gradients of rows held at a time
 _FEWEST = 32  # rows at a place, however many dimensions
 _ADDRESS = 2**41  # step of the addresses of these rows: no run gets there
 _RANK = 40  # directions of their own of a low-rank covariance, at most
+TURNING, _TURNING_HEAT, _STEADY_HEAT = 0.3, 1.0, 20.0  # from which `varies` on the noise turns; ρ there, and elsewhere
 _TELLING = 1.5  # times the variance that chance leaves: a direction below it is not worth its product
 
 
@@ -72,6 +73,16 @@ class Learnt(NamedTuple):
     error: float  # relative standard error of Σ along the direction where it is known worst, over the places
     rows: int  # looked at, in all
     skew: float  # how many times the variance of an element the noise has along some direction: 1 where it is diagonal
+    varies: float  # by what share the noise differs from place to place, along the directions in which it is known
+
+    @property
+    def heat(self) -> float:
+        """Share ρ of the temperature that the noise should have, were it not absorbed: much is fast, and is right where Σ is one.
+
+        Where Σ turns from place to place, as that of networks does, one that stands still is right up to about 1
+        (docs/benchmarks/kronecker.txt).
+        """
+        return _STEADY_HEAT if self.varies < TURNING else _TURNING_HEAT
 
 
 def learn_noise(rows: Rows, positions: Tensor, scale: Scale, signal: Tensor, *, has_metric: bool) -> Learnt:
@@ -101,13 +112,15 @@ def learn_noise(rows: Rows, positions: Tensor, scale: Scale, signal: Tensor, *, 
         turned = Dense((scale.root.double() @ turn).to(positions))
         own = (turn.mT @ signal @ turn).diagonal()
         along = (turn.mT @ covariances @ turn).diagonal(dim1=1, dim2=2)
-        return Learnt(DiagonalNoise(*_positive(variance, own, positions)), turned, ratio, _error(along), count, 1.0)
+        return Learnt(
+            DiagonalNoise(*_positive(variance, own, positions)), turned, ratio, _error(along), count, 1.0, _varies(along, variance)
+        )
     along = covariances.diagonal(dim1=1, dim2=2)
     if has_metric:
         noise: GradientNoise = DiagonalNoise(*_positive(covariance.diagonal(), signal.diagonal(), positions))
-        return Learnt(noise, scale, ratio, _error(along), count, _skew(covariance))
+        return Learnt(noise, scale, ratio, _error(along), count, _skew(covariance), _varies(along, covariance.diagonal()))
     noise = DenseNoise(*(tensor.to(positions) for tensor in DenseNoise.of(covariance, signal).tensors))
-    return Learnt(noise, scale, ratio, _error(along), count, 1.0)
+    return Learnt(noise, scale, ratio, _error(along), count, 1.0, _varies(along, covariance.diagonal()))
 
 
 def _low_rank(rows: Rows, positions: Tensor, scale: Scale, signal: Tensor, rank: int) -> Learnt:
@@ -116,7 +129,7 @@ def _low_rank(rows: Rows, positions: Tensor, scale: Scale, signal: Tensor, rank:
     artificial = rows.target.gradient_noise**2 * _squares(scale, positions[0])
     if rows.batch_size is None:
         noise = DiagonalNoise(*_positive(artificial, signal, positions))
-        return Learnt(noise, scale, float((artificial / signal).max()), 0.0, 0, 1.0)
+        return Learnt(noise, scale, float((artificial / signal).max()), 0.0, 0, 1.0, 0.0)
     each = [rows.deviations(positions, index, scale) for index in range(len(positions))]
     whole, squares = torch.cat(each), torch.stack([part.square().mean(0) for part in each])
     diagonal = whole.square().mean(0)
@@ -127,7 +140,9 @@ def _low_rank(rows: Rows, positions: Tensor, scale: Scale, signal: Tensor, rank:
     kept = min(rank, int((_TELLING * chance < found.S**2).sum()))
     if kept == 0:
         noise = DiagonalNoise(*_positive(diagonal + artificial, signal, positions))
-        return Learnt(noise, scale, float(((diagonal + artificial) / signal).max()), _error(squares), count, skew)
+        return Learnt(
+            noise, scale, float(((diagonal + artificial) / signal).max()), _error(squares), count, skew, _varies(squares, signal)
+        )
     basis, _ = torch.linalg.qr((found.Vh[:kept] * diagonal**0.5).mT)  # back from unit variances, orthonormal again
     inside = whole @ basis
     values, turn = torch.linalg.eigh(inside.mT @ inside / len(whole))
@@ -136,7 +151,7 @@ def _low_rank(rows: Rows, positions: Tensor, scale: Scale, signal: Tensor, rank:
     along, own = values + (vectors.square() * artificial[:, None]).sum(0), (vectors.square() * signal[:, None]).sum(0)
     ratio = max(float((along / own).max()), float((rest / signal).max()))
     parts = (*_positive(rest, signal, positions), vectors.to(positions), *_positive(along, own, positions))
-    return Learnt(LowRankNoise(*parts), scale, ratio, _error(squares), count, 1.0)
+    return Learnt(LowRankNoise(*parts), scale, ratio, _error(squares), count, 1.0, _varies(squares, signal))
 
 
 def _squares(scale: Scale, like: Tensor) -> Tensor:
@@ -174,3 +189,12 @@ def _error(along: Tensor) -> float:
         return math.nan
     mean = along.mean(0)
     return float((along.std(0) / len(along) ** 0.5 / mean.clamp(min=1e-300)).max())
+
+
+def _varies(along: Tensor, weights: Tensor) -> float:
+    """Return the relative standard deviation over places, of variances (places, directions), over directions by their weight."""
+    if len(along) < 2:
+        return 0.0
+    mean = along.mean(0).clamp(min=1e-300)
+    shares = weights / weights.sum().clamp(min=1e-300)
+    return float(((along.var(0) / mean**2) * shares).sum() ** 0.5)

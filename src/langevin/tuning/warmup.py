@@ -30,7 +30,7 @@ from langevin.tuning.metric import curvature_scale, diagonal_scale, kind_for, le
 from langevin.tuning.walk import FIRST_STEP
 from langevin.tuning.work import MOST, WORK, begun, joined, mean_work
 
-__all__ = ["HEAT", "Cheaper", "Found", "find_everything", "noisy_size", "sampler_at"]
+__all__ = ["Cheaper", "Found", "find_everything", "noisy_size", "sampler_at"]
 
 Cheaper = Callable[[Tensor, Tensor, Scale], GradientFn | None]
 """(mode, positions, scale) -> a gradient that costs less than all data, or None where there is none."""
@@ -38,7 +38,6 @@ Cheaper = Callable[[Tensor, Tensor, Scale], GradientFn | None]
 _LARGEST = 2.0  # 2 ε + h^2 in units of the inverse curvature: half the limit of stability on a Gaussian
 _WINDOWS = (75, 150, 225, 200)  # steps after each of which the scale is learnt anew
 _FEW_WINDOWS = 2  # where rows near one mode say enough: the posterior is so narrow that the curvature there is nearly its own
-HEAT = 20.0  # ρ that noise, if it is not absorbed, would add to the temperature
 _SOFTEST = 0.3  # what β is set by at the least: a slower velocity does not help where one direction is far wider than the rest
 _WORSE = 15  # a mode whose energy is higher than the best by this plus dim has no mass that counts: less than e^-15
 _CLIMB = 30, 3  # energy above that of a burst's start that no law explains: 30 + 3 dim
@@ -93,14 +92,14 @@ def sampler_at(size: float, softness: float = 1.0, temperature: float = 1.0, noi
     )
 
 
-def noisy_size(size: float, ratio: float) -> float:
+def noisy_size(size: float, ratio: float, heat: float) -> float:
     """Return the size for a sampler that absorbs noise of `ratio` times the signal, where `size` suits exact gradients.
 
     A draw takes ``ratio (1 + 1 / ρ)`` steps, ``ρ = (1 + a) ε ratio / 2`` (docs/theory.md, section 6), and the error off Gaussians
-    grows with the size: so it is as small as ρ = 20 lets it be. For small sizes the β of `sampler_at` makes ``(1 + a) ε`` about
-    ``1.3 sqrt(size)``.
+    grows with the size: so it is as small as a ρ of `heat` lets it be. For small sizes the β of `sampler_at` makes ``(1 + a) ε``
+    about ``1.3 sqrt(size)``.
     """
-    return min(size, (HEAT / max(ratio, 1e-300) * 2 / 1.3) ** 2)
+    return min(size, (heat / max(ratio, 1e-300) * 2 / 1.3) ** 2)
 
 
 def find_everything(
