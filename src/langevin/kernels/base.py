@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ class StepInputs(NamedTuple):
     adapting: Number = 1.0  # 1 while a scale that is to be frozen still follows the gradients, 0 afterwards
     started: Number = 1.0  # 0 at the first step, 1 afterwards
     absorbing: Number = 1.0  # 1 where the gradient's noise is absorbed; 0 at temperature 0, where no noise has a place
+    count: Number = math.inf  # gradients before this one, where averages are kept of all that came
 
 
 def follow(learnt: Memory, before: Memory, adapting: Number) -> Memory:

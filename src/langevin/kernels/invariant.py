@@ -19,6 +19,8 @@ from langevin.targets import Evaluation
 
 __all__ = ["Invariant"]
 
+_MANY = 20_000  # gradients after which an average of them has no beginning any more
+
 
 @dataclass(frozen=True)
 class Invariant(Kernel):
@@ -128,6 +130,8 @@ class Invariant(Kernel):
     def inputs(self, step: int, *, seen: int | None = None, step_size: float | None = None) -> StepInputs:
         adapting = self._adapting(self.adapt_steps, step, seen)
         inputs = super().inputs(step, seen=seen, step_size=step_size)
+        if self.absorbed and self.absorbed.memory:
+            inputs = inputs._replace(count=float(min(step if seen is None else seen, _MANY)))
         return inputs._replace(annealing=self._value("annealing", step), adapting=adapting)
 
     @override
@@ -151,15 +155,28 @@ class Invariant(Kernel):
         scale = follow(learnt, scale, inputs.adapting)
         stride = (2 * self.drift.bias_factor * inputs.annealing * ε * (1 - β) / (1 + β)) ** 0.5
         if self.absorbed is not None:
-            known = self.absorbed.follow(known, gradient, inputs.started)
-            gradient = gradient + inputs.absorbing * self._drag(gradient, velocity, last, scale, known, stride, inputs)
+            # D knows the gradients before this one: with its own noise in it, D would take out too much where there is much.
+            drag = self._drag(gradient, velocity, last, scale, known, stride, inputs)
+            known = self._followed(known, gradient, scale, stride, inputs)
+            gradient = gradient + inputs.absorbing * drag
 
         kicked = velocity - stride * self.drift.root(scale, gradient)
         refreshed = β * kicked + (τ * (1 - β * β)) ** 0.5 * ξ
         inertia = 0.5 * stride * self.drift.root(scale, kicked + refreshed)
         passing = τ**0.5 * η  # the velocity made anew at every step
         moved = position - ε * gradient + (0.5 * ε) ** 0.5 * (last + passing) + inertia
+        if self.absorbed is not None and self.absorbed.memory:
+            move = inputs.absorbing * (moved - position)
+            known = self.absorbed.foresee(known, inputs.count, move, τ + (1 - inputs.absorbing))
         return moved, (refreshed, passing, *scale, *known)
+
+    def _followed(self, known: Memory, gradient: Tensor, scale: Memory, stride: Number, inputs: StepInputs) -> Memory:
+        """Return what is known of the gradient's noise, where that is learnt on the way."""
+        if self.absorbed is None or not self.absorbed.memory:
+            return known
+        one = 1.0 + 0.0 * gradient
+        most = inputs.temperature / (inputs.step_size * one + 0.5 * stride * stride * self.drift.scale(scale, one))  # 2 τ / S
+        return self.absorbed.follow(known, gradient, inputs.started, inputs.count, most)
 
     def _drag(
         self, gradient: Tensor, velocity: Tensor, last: Tensor, scale: Memory, known: Memory, stride: Number, inputs: StepInputs
@@ -169,6 +186,7 @@ class Invariant(Kernel):
         drift, ε, half = self.drift, inputs.step_size, 0.5 * stride * stride  # S / 2 = ε + half G
         whole = 2 * inputs.temperature + (1 - inputs.absorbing)  # not zero where nothing is absorbed
         speed = stride * drift.root(scale, velocity) + (2 * ε) ** 0.5 * last - (ε * gradient + half * drift.scale(scale, gradient))
+        known = self.absorbed.read(known, inputs.count)
         return self.absorbed.drag(known, speed, lambda vector, excess: drift.damped(scale, vector, whole, ε, half, excess))
 
     @override
