@@ -12,7 +12,7 @@ LEVELS = [
     {"constraints", "plain"},
     {"moments", "noise", "scales", "schedules", "space", "trust"},
     {"targets"},
-    {"gradients", "drifts"},
+    {"gradients", "drifts", "gradient_noise"},
     {"preconditioners"},
     {"kernels"},
     {"samplers", "engines", "store"},

@@ -63,18 +63,16 @@ class GradientNoise(ABC):
         """Return the memory before the first step."""
         return tuple(torch.zeros_like(position) for _ in self.memory)
 
-    def follow(
-        self, memory: tuple[Tensor, ...], gradient: Tensor, started: Any, count: Any, most: Tensor
-    ) -> tuple[Tensor, ...]:
-        """Return the memory after this step's gradient, which had `count` before it; no law has a signal above `most`."""
+    def follow(self, memory: tuple[Tensor, ...], gradient: Tensor, started: Any, seen: Any, most: Tensor) -> tuple[Tensor, ...]:
+        """Return the memory after this step's gradient, before which there were `seen`; no law has a signal above `most`."""
         return memory
 
-    def foresee(self, memory: tuple[Tensor, ...], count: Any, move: Tensor, temperature: Any) -> tuple[Tensor, ...]:
+    def foresee(self, memory: tuple[Tensor, ...], seen: Any, move: Tensor, temperature: Any) -> tuple[Tensor, ...]:
         """Return the memory after θ has moved."""
         return memory
 
-    def read(self, memory: tuple[Tensor, ...], count: Any) -> tuple[Tensor, ...]:
-        """Return what `drag` looks at, of a memory of `count` gradients."""
+    def read(self, memory: tuple[Tensor, ...], seen: Any) -> tuple[Tensor, ...]:
+        """Return what `drag` looks at, of a memory of `seen` gradients."""
         return memory
 
     @abstractmethod
@@ -213,32 +211,30 @@ class FollowedNoise(GradientNoise):
         return ("noise_variance", "gradient_square", "last_gradient")
 
     @override
-    def follow(
-        self, memory: tuple[Tensor, ...], gradient: Tensor, started: Any, count: Any, most: Tensor
-    ) -> tuple[Tensor, ...]:
+    def follow(self, memory: tuple[Tensor, ...], gradient: Tensor, started: Any, seen: Any, most: Tensor) -> tuple[Tensor, ...]:
         variance, square, last = memory
         if not self.is_given:
             surprise = gradient - last  # the first gradient surprises by all of it, and is forgotten with the second
-            variance = variance + self._rate(count + (1 - started)) * (0.5 * surprise * surprise - variance)
-        square = square + self._rate(count + 1) * (gradient * gradient - square)
+            variance = variance + self.rate(seen + (1 - started)) * (0.5 * surprise * surprise - variance)
+        square = square + self.rate(seen + 1) * (gradient * gradient - square)
         return variance, -(-square).maximum(-(variance + most)), gradient + 0.0 * last
 
-    def _rate(self, count: Any) -> Any:
+    def rate(self, count: Any) -> Any:
         """Return the weight of the last of `count` numbers in their average."""
         return (1 - self.smoothing) / (1 - self.smoothing**count)
 
     @override
-    def read(self, memory: tuple[Tensor, ...], count: Any) -> tuple[Tensor, ...]:
+    def read(self, memory: tuple[Tensor, ...], seen: Any) -> tuple[Tensor, ...]:
         variance, square, last = memory
         found = (square - variance).maximum(0.0 * square)
         chance = variance / (found + _TINY)
-        doubt = chance * chance * self._rate(count + 1)
+        doubt = chance * chance * self.rate(seen + 1)
         return variance, found / (1.0 + 10.0 * (doubt * doubt)), last
 
     @override
-    def foresee(self, memory: tuple[Tensor, ...], count: Any, move: Tensor, temperature: Any) -> tuple[Tensor, ...]:
+    def foresee(self, memory: tuple[Tensor, ...], seen: Any, move: Tensor, temperature: Any) -> tuple[Tensor, ...]:
         variance, square, last = memory
-        _, signal, _ = self.read(memory, count)
+        _, signal, _ = self.read(memory, seen)
         return variance, square, last + signal * move / temperature
 
     @override

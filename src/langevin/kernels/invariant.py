@@ -131,7 +131,7 @@ class Invariant(Kernel):
         adapting = self._adapting(self.adapt_steps, step, seen)
         inputs = super().inputs(step, seen=seen, step_size=step_size)
         if self.absorbed and self.absorbed.memory:
-            inputs = inputs._replace(count=float(min(step if seen is None else seen, _MANY)))
+            inputs = inputs._replace(seen=float(min(step if seen is None else seen, _MANY)))
         return inputs._replace(annealing=self._value("annealing", step), adapting=adapting)
 
     @override
@@ -167,7 +167,7 @@ class Invariant(Kernel):
         moved = position - ε * gradient + (0.5 * ε) ** 0.5 * (last + passing) + inertia
         if self.absorbed is not None and self.absorbed.memory:
             move = inputs.absorbing * (moved - position)
-            known = self.absorbed.foresee(known, inputs.count, move, τ + (1 - inputs.absorbing))
+            known = self.absorbed.foresee(known, inputs.seen, move, τ + (1 - inputs.absorbing))
         return moved, (refreshed, passing, *scale, *known)
 
     def _followed(self, known: Memory, gradient: Tensor, scale: Memory, stride: Number, inputs: StepInputs) -> Memory:
@@ -176,7 +176,7 @@ class Invariant(Kernel):
             return known
         one = 1.0 + 0.0 * gradient
         most = inputs.temperature / (inputs.step_size * one + 0.5 * stride * stride * self.drift.scale(scale, one))  # 2 τ / S
-        return self.absorbed.follow(known, gradient, inputs.started, inputs.count, most)
+        return self.absorbed.follow(known, gradient, inputs.started, inputs.seen, most)
 
     def _drag(
         self, gradient: Tensor, velocity: Tensor, last: Tensor, scale: Memory, known: Memory, stride: Number, inputs: StepInputs
@@ -186,7 +186,7 @@ class Invariant(Kernel):
         drift, ε, half = self.drift, inputs.step_size, 0.5 * stride * stride  # S / 2 = ε + half G
         whole = 2 * inputs.temperature + (1 - inputs.absorbing)  # not zero where nothing is absorbed
         speed = stride * drift.root(scale, velocity) + (2 * ε) ** 0.5 * last - (ε * gradient + half * drift.scale(scale, gradient))
-        known = self.absorbed.read(known, inputs.count)
+        known = self.absorbed.read(known, inputs.seen)
         return self.absorbed.drag(known, speed, lambda vector, excess: drift.damped(scale, vector, whole, ε, half, excess))
 
     @override
@@ -194,6 +194,12 @@ class Invariant(Kernel):
         # sqrt(ε τ / 2) (η + η') and (h / 2) sqrt(τ (1 - β^2)) ξ', where G is one, as in the first step
         inertia = self.drift.bias_factor * inputs.annealing * (1 - self.drift.smoothing) ** 2 / 2
         return (inputs.step_size * inputs.temperature * (1 + inertia)) ** 0.5
+
+    @override
+    def reach(self, memory: Memory, inputs: StepInputs) -> Number | None:
+        scale = memory[2 : 2 + len(self.drift.scale_memory)]
+        gain = self.drift.bias_factor * self.drift.scale(scale, torch.ones_like(memory[0]))
+        return inputs.step_size * (1 + inputs.annealing * gain)
 
     @property
     @override
