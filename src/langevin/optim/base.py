@@ -281,8 +281,8 @@ class LangevinOptimizer(torch.optim.Optimizer):
     def heat(self) -> list[MinibatchHeat]:
         """Return, for each group, how much the noise of minibatches adds to the temperature: share, error, and how it was measured.
 
-        The share is ``R s^2 / (2 τ)`` for noise of variance s^2 in the gradient of U: R, how far a gradient moves θ in all, is ε for
-        SGLD, ``ε / (1 - β)`` for SGHMC, ``(1 + a G) ε`` with a bias. It is known after 32 steps or so, and of the last 800.
+        The share is ``R s^2 / (2 τ)`` for noise of variance s^2 in the gradient of U. R, how far a gradient moves θ in all, is ε
+        for SGLD, ``ε / (1 - β)`` for SGHMC, ``(1 + a G) ε`` with a bias. It is known after 32 steps, and of the last 800 or so.
         """
         return [self._heat(number, group, self._kernel(group)) for number, group in enumerate(self.param_groups)]
 
