@@ -63,16 +63,14 @@ class GradientNoise(ABC):
         """Return the memory before the first step."""
         return tuple(torch.zeros_like(position) for _ in self.memory)
 
-    def follow(self, memory: tuple[Tensor, ...], gradient: Tensor, started: Any, seen: Any, most: Tensor) -> tuple[Tensor, ...]:
-        """Return the memory after this step's gradient, before which there were `seen`; no law has a signal above `most`."""
+    def read(self, memory: tuple[Tensor, ...], seen: Any, most: Tensor) -> tuple[Tensor, ...]:
+        """Return what `drag` looks at, of a memory of `seen` gradients; no law has a signal above `most`."""
         return memory
 
-    def foresee(self, memory: tuple[Tensor, ...], seen: Any, move: Tensor, temperature: Any) -> tuple[Tensor, ...]:
-        """Return the memory after θ has moved."""
-        return memory
-
-    def read(self, memory: tuple[Tensor, ...], seen: Any) -> tuple[Tensor, ...]:
-        """Return what `drag` looks at, of a memory of `seen` gradients."""
+    def follow(
+        self, memory: tuple[Tensor, ...], read: tuple[Tensor, ...], gradient: Tensor, move: Tensor, started: Any, seen: Any
+    ) -> tuple[Tensor, ...]:
+        """Return the memory after a step: what was read of it, the gradient, and ``Δθ / τ``."""
         return memory
 
     @abstractmethod
@@ -192,7 +190,7 @@ class FollowedNoise(GradientNoise):
     - The rate is ``r = (1 - β) / (1 - β^((t + 3) / 4))`` for the t-th gradient, in the beginning 4 / (t + 3): what was learnt on
       the way to the mode is forgotten as the fourth power of time. (From 1000 standard deviations away the variance is right after
       1000 steps; with averages of all t, or that start at zero, it is not after 4000.)
-    - V is kept below ``Σ + 2 τ / S``, half of what a stable step can have: on the way to the mode ``g^2`` is not the law's.
+    - ``V - Σ`` is kept below ``2 τ / S``, half of what a stable step can have: on the way to the mode ``g^2`` is not the law's.
     - ``V - Σ`` is known to about ``σ = Σ sqrt(r / 2)``, the error of the mean product of successive noises. What is not clearly
       above that is left out, ``x / (1 + (x / 2.5 σ)^-4)`` for x: a signal made of chance would cool where noise is large.
 
@@ -213,31 +211,27 @@ class FollowedNoise(GradientNoise):
         return ("noise_variance", "gradient_square", "last_gradient")
 
     @override
-    def follow(self, memory: tuple[Tensor, ...], gradient: Tensor, started: Any, seen: Any, most: Tensor) -> tuple[Tensor, ...]:
-        variance, square, last = memory
+    def follow(
+        self, memory: tuple[Tensor, ...], read: tuple[Tensor, ...], gradient: Tensor, move: Tensor, started: Any, seen: Any
+    ) -> tuple[Tensor, ...]:
+        (variance, square, last), (_, signal, most) = memory, read
         if not self.is_given:
             surprise = gradient - last  # the first gradient surprises by all of it, and is forgotten with the second
             variance = variance + self.rate(seen + (1 - started)) * (0.5 * surprise * surprise - variance)
         square = square + self.rate(seen + 1) * (gradient * gradient - square)
-        return variance, -(-square).maximum(-(variance + most)), gradient + 0.0 * last
+        return variance, _least(square, variance + most), gradient + signal * move
 
     def rate(self, count: Any) -> Any:
         """Return the weight of the last of `count` numbers in their average, in which late ones count more."""
         return (1 - self.smoothing) / (1 - self.smoothing ** (0.25 * count + 0.75))
 
     @override
-    def read(self, memory: tuple[Tensor, ...], seen: Any) -> tuple[Tensor, ...]:
-        variance, square, last = memory
+    def read(self, memory: tuple[Tensor, ...], seen: Any, most: Tensor) -> tuple[Tensor, ...]:
+        variance, square, _ = memory
         found = (square - variance).maximum(0.0 * square)
         chance = variance / (found + _TINY)
         doubt = chance * chance * self.rate(seen + 1)
-        return variance, found / (1.0 + 10.0 * (doubt * doubt)), last
-
-    @override
-    def foresee(self, memory: tuple[Tensor, ...], seen: Any, move: Tensor, temperature: Any) -> tuple[Tensor, ...]:
-        variance, square, last = memory
-        _, signal, _ = self.read(memory, seen)
-        return variance, square, last + signal * move / temperature
+        return variance, _least(found / (1.0 + 10.0 * (doubt * doubt)), most), most
 
     @override
     def drag(self, memory: tuple[Tensor, ...], speed: Tensor, damped: Damped) -> Tensor:
@@ -251,6 +245,11 @@ class FollowedNoise(GradientNoise):
 
 
 _TINY = 1e-30  # a signal of zero is no reason for a NaN
+
+
+def _least(one: Tensor, other: Tensor) -> Tensor:
+    """Return the smaller of two, in operators that the fused engine has."""
+    return -(-one).maximum(-other)
 
 
 KINDS: dict[str, type[GradientNoise]] = {"DiagonalNoise": DiagonalNoise, "DenseNoise": DenseNoise, "LowRankNoise": LowRankNoise}

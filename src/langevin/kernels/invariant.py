@@ -156,9 +156,8 @@ class Invariant(Kernel):
         stride = (2 * self.drift.bias_factor * inputs.annealing * ε * (1 - β) / (1 + β)) ** 0.5
         if self.absorbed is not None:
             # D knows the gradients before this one: with its own noise in it, D would take out too much where there is much.
-            drag = self._drag(gradient, velocity, last, scale, known, stride, inputs)
-            known = self._followed(known, gradient, scale, stride, inputs)
-            gradient = gradient + inputs.absorbing * drag
+            noisy, read = gradient, self._read(known, gradient, scale, stride, inputs)
+            gradient = gradient + inputs.absorbing * self._drag(gradient, velocity, last, scale, read, stride, inputs)
 
         kicked = velocity - stride * self.drift.root(scale, gradient)
         refreshed = β * kicked + (τ * (1 - β * β)) ** 0.5 * ξ
@@ -166,17 +165,17 @@ class Invariant(Kernel):
         passing = τ**0.5 * η  # the velocity made anew at every step
         moved = position - ε * gradient + (0.5 * ε) ** 0.5 * (last + passing) + inertia
         if self.absorbed is not None and self.absorbed.memory:
-            move = inputs.absorbing * (moved - position)
-            known = self.absorbed.foresee(known, inputs.seen, move, τ + (1 - inputs.absorbing))
+            move = inputs.absorbing * (moved - position) / (τ + (1 - inputs.absorbing))
+            known = self.absorbed.follow(known, read, noisy, move, inputs.started, inputs.seen)
         return moved, (refreshed, passing, *scale, *known)
 
-    def _followed(self, known: Memory, gradient: Tensor, scale: Memory, stride: Number, inputs: StepInputs) -> Memory:
+    def _read(self, known: Memory, gradient: Tensor, scale: Memory, stride: Number, inputs: StepInputs) -> Memory:
         """Return what is known of the gradient's noise, where that is learnt on the way."""
         if self.absorbed is None or not self.absorbed.memory:
             return known
         one = 1.0 + 0.0 * gradient
         most = inputs.temperature / (inputs.step_size * one + 0.5 * stride * stride * self.drift.scale(scale, one))  # 2 τ / S
-        return self.absorbed.follow(known, gradient, inputs.started, inputs.seen, most)
+        return self.absorbed.read(known, inputs.seen, most)
 
     def _drag(
         self, gradient: Tensor, velocity: Tensor, last: Tensor, scale: Memory, known: Memory, stride: Number, inputs: StepInputs
@@ -186,7 +185,6 @@ class Invariant(Kernel):
         drift, ε, half = self.drift, inputs.step_size, 0.5 * stride * stride  # S / 2 = ε + half G
         whole = 2 * inputs.temperature + (1 - inputs.absorbing)  # not zero where nothing is absorbed
         speed = stride * drift.root(scale, velocity) + (2 * ε) ** 0.5 * last - (ε * gradient + half * drift.scale(scale, gradient))
-        known = self.absorbed.read(known, inputs.seen)
         return self.absorbed.drag(known, speed, lambda vector, excess: drift.damped(scale, vector, whole, ε, half, excess))
 
     @override
