@@ -90,6 +90,7 @@ def test_with_micro_batches_the_law_is_right_too(rho):
     found, error = run(optimizer, parameter, 1500, 1.0, 2 * rho / (11 * 0.05), micro=2, burn=500)
     assert abs(found - 1) < 4 * error + 0.03
     assert optimizer.heat()[0].estimator == "micro-batches"
+    assert "absorbed: diagonal, followed from micro-batches" in optimizer.description
 
 
 def test_a_long_step_without_noise_is_not_taken_for_noise():
@@ -105,6 +106,21 @@ def test_from_far_away_it_arrives_and_forgets_the_way():
     parameter = nn.Parameter(torch.full((1000,), 1000.0))
     found, error = run(build("MSGLD", [parameter], lr=0.05, num_data=1), parameter, 1500, 1.0, 0.4, burn=1000)
     assert abs(found - 1) < 4 * error + 0.03
+
+
+def test_a_variance_that_falls_leaves_no_signal_beyond_what_a_step_can_have():
+    """A signal above 4 τ / S would turn the friction round; micro-batches change Σ without V."""
+    variance, square, most = torch.tensor([1.0, 0.0, 5.0, 0.0]), torch.tensor([1e9, 1e9, 4.0, 0.0]), torch.full((4,), 10.0)
+    _, signal, _ = FollowedNoise().read((variance, square, torch.zeros(4)), 1000.0, most)
+    torch.testing.assert_close(signal, torch.tensor([10.0, 10.0, 0.0, 0.0]))
+
+
+def test_a_signal_that_may_be_chance_is_left_out():
+    """``V - Σ`` has the error ``Σ sqrt(r / 2)``, here .022: what is as large counts for nothing, ten times as large fully."""
+    error = (FollowedNoise().rate(1e6) / 2) ** 0.5
+    found = error * torch.tensor([0.5, 1.0, 2.0, 5.0, 10.0])
+    _, signal, _ = FollowedNoise().read((torch.ones(5), 1 + found, torch.zeros(5)), 1e6, torch.full((5,), 10.0))
+    torch.testing.assert_close(signal / found, 1 / (1 + 40 * (found / error) ** -4), rtol=1e-4, atol=1e-4)
 
 
 # ---- the formula, its engines and its state
@@ -297,6 +313,7 @@ def test_the_heat_is_what_the_noise_adds(name, micro):
     assert heat.share == pytest.approx(expected, rel=0.04)
     assert 0 < heat.error < 0.05 * heat.share
     assert heat.is_absorbed == (name == "MSGLD, corrected")
+    assert ("absorbed: diagonal, followed from" in optimizer.description) == heat.is_absorbed
     assert f"heat of minibatches: {heat.share:.2g} ±" in optimizer.description
 
 

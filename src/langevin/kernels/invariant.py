@@ -155,7 +155,7 @@ class Invariant(Kernel):
         scale = follow(learnt, scale, inputs.adapting)
         stride = (2 * self.drift.bias_factor * inputs.annealing * ε * (1 - β) / (1 + β)) ** 0.5
         if self.absorbed is not None:
-            # D knows the gradients before this one: with its own noise in it, D would take out too much where there is much.
+            # D knows the gradients before this one only, and is independent of its noise, as the law asks.
             noisy, read = gradient, self._read(known, gradient, scale, stride, inputs)
             gradient = gradient + inputs.absorbing * self._drag(gradient, velocity, last, scale, read, stride, inputs)
 

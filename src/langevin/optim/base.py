@@ -471,7 +471,8 @@ class LangevinOptimizer(torch.optim.Optimizer):
         epsilon = float(group["lr"]) / group["num_data"]
         if epsilon == 0:
             return f"group {number}: lr 0, nothing moves"
-        kernel = self._kernel(group).with_step_size(epsilon)
+        is_given = self._watch(number, group).estimator == "micro-batches"
+        kernel = self._kernel(group, _GIVEN if is_given else _FOLLOWED).with_step_size(epsilon)
         elements = sum(parameter.numel() for parameter in group["params"])
         return "\n".join(
             [
