@@ -52,9 +52,16 @@ class Adadelta(Drift):
     def update(self, memory: Memory, gradient: Tensor) -> Memory:
         _, square_average, bias_square = memory
         square_average = self.beta * square_average + (1 - self.beta) * (gradient * gradient)
-        widened = bias_square + self.eps_root
-        bias = widened * widened**-0.5 * (square_average + self.eps_root) ** -0.5 * gradient
+        bias = self._scale(square_average, bias_square) * gradient
         return bias, square_average, self.beta * bias_square + (1 - self.beta) * (bias * bias)
+
+    def _scale(self, square_average: Tensor, bias_square: Tensor) -> Tensor:
+        widened = bias_square + self.eps_root
+        return widened * widened**-0.5 * (square_average + self.eps_root) ** -0.5
+
+    @override
+    def gain(self, memory: Memory) -> Tensor:
+        return self.bias_factor * self._scale(*memory[1:])
 
     @override
     def sde(self) -> tuple[str, ...]:

@@ -59,6 +59,10 @@ class Drift(Protocol):
         """Return the settings as text: the fields of the dataclass."""
         return ", ".join(f"{key} {f'{value:g}' if isinstance(value, float) else value}" for key, value in vars(self).items())
 
+    def gain(self, memory: Memory) -> Tensor | float | None:
+        """Return the bias that a gradient of one brings about in the long run; None where that is not known."""
+        return None
+
     def cooling(self) -> float | None:
         """Return c when the published form has the law at temperature τ / c for small steps; None when no single c exists."""
         ...
@@ -77,6 +81,10 @@ class NoDrift(Drift):
     @override
     def update(self, memory: Memory, gradient: Tensor) -> Memory:
         return ()
+
+    @override
+    def gain(self, memory: Memory) -> float:
+        return 0.0
 
     @override
     def sde(self) -> tuple[str, ...]:

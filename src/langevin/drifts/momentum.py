@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 from typing_extensions import override
 
@@ -67,6 +68,11 @@ class ScaledAverage(Drift):
     def bias(self, memory: Memory) -> Tensor:
         average, *scale_memory = memory
         return self.bias_factor * self.scale(tuple(scale_memory), average)
+
+    @override
+    def gain(self, memory: Memory) -> Tensor:
+        average, *scale_memory = memory
+        return self.bias((torch.ones_like(average), *scale_memory))
 
     @override
     def update(self, memory: Memory, gradient: Tensor) -> Memory:

@@ -59,6 +59,11 @@ class Total(Drift):
         return total
 
     @override
+    def gain(self, memory: Memory) -> Tensor | float | None:
+        gains = [drift.gain(part) for drift, part in self._parts(memory)]
+        return None if any(gain is None for gain in gains) else sum(gain for gain in gains if gain is not None)
+
+    @override
     def update(self, memory: Memory, gradient: Tensor) -> Memory:
         return tuple(tensor for drift, part in self._parts(memory) for tensor in drift.update(part, gradient))
 

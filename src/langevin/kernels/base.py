@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ class StepInputs(NamedTuple):
     adapting: Number = 1.0  # 1 while a scale that is to be frozen still follows the gradients, 0 afterwards
     started: Number = 1.0  # 0 at the first step, 1 afterwards
     absorbing: Number = 1.0  # 1 where the gradient's noise is absorbed; 0 at temperature 0, where no noise has a place
+    seen: Number = math.inf  # gradients before this one, where averages are kept of all that came
 
 
 def follow(learnt: Memory, before: Memory, adapting: Number) -> Memory:
@@ -213,6 +215,14 @@ class Kernel(ABC):
     def noise_scale(self, inputs: StepInputs) -> Number:
         """Return the standard deviation that the noise gives one element in one step, where the metric is one."""
         return (2 * inputs.step_size * inputs.temperature) ** 0.5
+
+    def reach(self, memory: Memory, inputs: StepInputs) -> Number | None:
+        """Return how far θ goes, in all the steps after it, for a gradient of one; None where that is not known.
+
+        White noise of variance s^2 in the gradient moves a soft direction, of curvature k, by R s a step, against a drift of R k:
+        with R the reach it adds ``R s^2 / (2 k)`` to the variance, so that it heats by ``R s^2 / 2``.
+        """
+        return None
 
     @property
     def target_temperature(self) -> float | None:

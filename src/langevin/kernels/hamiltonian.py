@@ -49,6 +49,10 @@ class Hamiltonian(Kernel):
     def noise_scale(self, inputs: StepInputs) -> Number:
         return (2 * inputs.temperature * inputs.step_size * (1 - self.beta)) ** 0.5
 
+    @override
+    def reach(self, memory: Memory, inputs: StepInputs) -> Number | None:
+        return inputs.step_size / (1 - self.beta)
+
     @property
     @override
     def description(self) -> str:

@@ -19,6 +19,8 @@ from langevin.targets import Evaluation
 
 __all__ = ["Invariant"]
 
+_MANY = 20_000  # gradients after which an average of them has no beginning any more
+
 
 @dataclass(frozen=True)
 class Invariant(Kernel):
@@ -128,6 +130,8 @@ class Invariant(Kernel):
     def inputs(self, step: int, *, seen: int | None = None, step_size: float | None = None) -> StepInputs:
         adapting = self._adapting(self.adapt_steps, step, seen)
         inputs = super().inputs(step, seen=seen, step_size=step_size)
+        if self.absorbed and self.absorbed.memory:
+            inputs = inputs._replace(seen=float(min(step if seen is None else seen, _MANY)))
         return inputs._replace(annealing=self._value("annealing", step), adapting=adapting)
 
     @override
@@ -151,15 +155,27 @@ class Invariant(Kernel):
         scale = follow(learnt, scale, inputs.adapting)
         stride = (2 * self.drift.bias_factor * inputs.annealing * ε * (1 - β) / (1 + β)) ** 0.5
         if self.absorbed is not None:
-            known = self.absorbed.follow(known, gradient, inputs.started)
-            gradient = gradient + inputs.absorbing * self._drag(gradient, velocity, last, scale, known, stride, inputs)
+            # D knows the gradients before this one only, and is independent of its noise, as the law asks.
+            noisy, read = gradient, self._read(known, gradient, scale, stride, inputs)
+            gradient = gradient + inputs.absorbing * self._drag(gradient, velocity, last, scale, read, stride, inputs)
 
         kicked = velocity - stride * self.drift.root(scale, gradient)
         refreshed = β * kicked + (τ * (1 - β * β)) ** 0.5 * ξ
         inertia = 0.5 * stride * self.drift.root(scale, kicked + refreshed)
         passing = τ**0.5 * η  # the velocity made anew at every step
         moved = position - ε * gradient + (0.5 * ε) ** 0.5 * (last + passing) + inertia
+        if self.absorbed is not None and self.absorbed.memory:
+            move = inputs.absorbing * (moved - position) / (τ + (1 - inputs.absorbing))
+            known = self.absorbed.follow(known, read, noisy, move, inputs.started, inputs.seen)
         return moved, (refreshed, passing, *scale, *known)
+
+    def _read(self, known: Memory, gradient: Tensor, scale: Memory, stride: Number, inputs: StepInputs) -> Memory:
+        """Return what is known of the gradient's noise, where that is learnt on the way."""
+        if self.absorbed is None or not self.absorbed.memory:
+            return known
+        one = 1.0 + 0.0 * gradient
+        most = inputs.temperature / (inputs.step_size * one + 0.5 * stride * stride * self.drift.scale(scale, one))  # 2 τ / S
+        return self.absorbed.read(known, inputs.seen, most)
 
     def _drag(
         self, gradient: Tensor, velocity: Tensor, last: Tensor, scale: Memory, known: Memory, stride: Number, inputs: StepInputs
@@ -176,6 +192,12 @@ class Invariant(Kernel):
         # sqrt(ε τ / 2) (η + η') and (h / 2) sqrt(τ (1 - β^2)) ξ', where G is one, as in the first step
         inertia = self.drift.bias_factor * inputs.annealing * (1 - self.drift.smoothing) ** 2 / 2
         return (inputs.step_size * inputs.temperature * (1 + inertia)) ** 0.5
+
+    @override
+    def reach(self, memory: Memory, inputs: StepInputs) -> Number | None:
+        scale = memory[2 : 2 + len(self.drift.scale_memory)]
+        gain = self.drift.bias_factor * self.drift.scale(scale, torch.ones_like(memory[0]))
+        return inputs.step_size * (1 + inputs.annealing * gain)
 
     @property
     @override

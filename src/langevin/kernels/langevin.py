@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 from typing_extensions import override
 
 from langevin.checks import check_integer, needs
-from langevin.drifts import Drift, Memory, NoDrift
+from langevin.drifts import Drift, Memory, NoDrift, Number
 from langevin.kernels.base import Kernel, StepInputs, follow
 from langevin.preconditioners import Identity, Preconditioner
 from langevin.schedules import AUTO, Schedule, as_schedule, constant
@@ -99,6 +100,15 @@ class Langevin(Kernel):
         if gamma is not None:
             moved = moved + inputs.step_size * inputs.temperature * gamma
         return moved, self.drift.update(averages, gradient) + metric_memory
+
+    @override
+    def reach(self, memory: Memory, inputs: StepInputs) -> Number | None:
+        split, metric = len(self.drift.memory), self.preconditioner
+        gain = self.drift.gain(memory[:split])
+        if gain is None or not self.is_elementwise or metric.sees_position:
+            return None
+        one = torch.ones_like(memory[0]) if memory else torch.ones(())
+        return inputs.step_size * metric.apply(metric.metric(memory[split:], one), one) * (1 + inputs.annealing * gain)
 
     @property
     @override

@@ -4,6 +4,7 @@ from langevin.optim import named
 from langevin.optim.addresses import SharedNoiseWarning
 from langevin.optim.base import LangevinOptimizer
 from langevin.optim.named import *  # noqa: F403 (it says in __all__ what it exports)
+from langevin.optim.watch import MinibatchHeat
 
-__all__ = ["LangevinOptimizer", "SharedNoiseWarning"]
+__all__ = ["LangevinOptimizer", "MinibatchHeat", "SharedNoiseWarning"]
 __all__ += named.__all__

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from langevin.checks import check_function, check_integer, check_number, lacks_memory, needs
+from langevin.gradient_noise import FollowedNoise
 from langevin.kernels import Kernel, StepInputs
 from langevin.noise.address import MAX_CHAIN, MAX_SEED, MAX_STEP, check_int
 from langevin.optim import addresses
 from langevin.optim.state import STEPS, check_group_names, memory_like, plain_setting, restored_setting, wide_dtype
 from langevin.optim.update import Entry, row_of, update
+from langevin.optim.watch import PERIOD, MinibatchHeat, Spread, Watch, sizes_of
 from langevin.targets import priors
 from langevin.targets.priors import Prior
 
@@ -25,6 +27,9 @@ _REFUSED = {
     "momentum": "SGHMC(beta=...) for inertia or MSGLD(beta=..., bias_factor=...) for the paper's momentum",
     "noise_scale": "temperature=...: the scale of the noise follows from it",
 }
+
+
+_FOLLOWED, _GIVEN = FollowedNoise(), FollowedNoise(is_given=True)
 
 
 class Common(TypedDict, total=False):
@@ -58,6 +63,19 @@ class LangevinOptimizer(torch.optim.Optimizer):
 
     A second optimizer that overlaps one still in use says so (`SharedNoiseWarning`) at its first step.
 
+    The noise of minibatches heats: `heat` and `describe` say by how much, and a `TrustWarning` does where it is above 10 % of the
+    temperature. It is measured from successive gradients of at most 1024 elements of each group, or, with fewer doubts, from the
+    micro-batches whose gradients a loop accumulates, where it calls `observe` after each of them:
+
+        >>> for x, y in micro_batches:  # doctest: +SKIP
+        ...     (loss(model(x), y) / len(micro_batches)).backward()
+        ...     opt.observe()
+        >>> opt.step(); opt.zero_grad()  # doctest: +SKIP
+
+    With ``noise="corrected"`` (MSGLD, ASGLD and AdaMaxSGLD, when invariant) the step absorbs it, element by element, with a
+    variance that is followed in the same two ways. Rows must then be drawn with replacement
+    (``RandomSampler(data, replacement=True)``): the noise of reshuffled epochs cancels by itself, and absorbing it as well cools.
+
     Args:
         params: parameters, or groups of them; any setting may be given per group.
         lr: learning rate as in SGD; the paper's epsilon is lr / num_data. At 0 no time passes: nothing moves, nothing is counted,
@@ -80,6 +98,8 @@ class LangevinOptimizer(torch.optim.Optimizer):
     """The sampler's settings that live in the parameter groups under the same name."""
 
     _checked_settings: dict[int, list[Any]]  # of each group, as the objects that were checked last
+    _watches: dict[int, Watch]  # of each group; neither these nor micro-batches are saved
+    _spreads: dict[Tensor, Spread]  # micro-batches so far, where a kernel absorbs their noise
     _is_announced = False  # whether others were looked for that draw the same noise; not pickled, so that a copy asks again
 
     def __init__(
@@ -105,14 +125,14 @@ class LangevinOptimizer(torch.optim.Optimizer):
             params = params if isinstance(params, Tensor) else list(params)  # torch has words for a tensor
         except TypeError as error:
             raise needs(type(self).__name__, "params", "parameters, or groups of them", params, TypeError) from error
-        self._checked_settings = {}
+        self._checked_settings, self._watches, self._spreads = {}, {}, {}
         noise = {"seed": seed, "chain": chain, "first_address": first_address, "step": 0}
         super().__init__(params, {"sampler": type(self).__name__, "lr": lr, **settings, **common, **noise})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take over what was pickled or loaded; it is checked at the next step."""
         super().__setstate__(state)
-        self._checked_settings = {}
+        self._checked_settings, self._watches, self._spreads = {}, {}, {}
 
     @classmethod
     def _refuse(cls, unknown: dict[str, Any]) -> None:
@@ -165,6 +185,8 @@ class LangevinOptimizer(torch.optim.Optimizer):
             raise needs(who, "prior", "None or a prior of langevin.priors", group["prior"], TypeError)
         if group["fused"] is not None and not isinstance(group["fused"], bool):
             raise needs(who, "fused", "None, True or False", group["fused"], TypeError)
+        if "noise" in self.settings and (group["noise"] is not None and group["noise"] != "corrected"):
+            raise needs(who, "noise", 'None or "corrected": an optimizer learns it on the way', group["noise"])
         kernel = self._kernel(group)  # checks the rest
         if kernel.needs_energy or kernel.group_size > 1:
             what = "a sampler of one chain that looks at gradients only"
@@ -182,14 +204,14 @@ class LangevinOptimizer(torch.optim.Optimizer):
                 self._check_group(group, self.param_groups[0]["first_address"])
                 self._checked_settings[number] = values
 
-    def _kernel(self, group: dict[str, Any]) -> Kernel:
+    def _kernel(self, group: dict[str, Any], noise: FollowedNoise = _FOLLOWED) -> Kernel:
         """Build the kernel of a group's settings; its own step size is not used, since the learning rate may change at any step."""
         # JSON and some trainers turn the pair of betas into a list.
         values = [tuple(group[name]) if isinstance(group[name], list) else group[name] for name in self.settings]
         try:
-            return _build(type(self).builder, self.settings, group["temperature"], *values)
+            return _build(type(self).builder, self.settings, group["temperature"], noise, *values)
         except TypeError:  # a value without a hash, which no sampler takes: let it say so
-            return _build.__wrapped__(type(self).builder, self.settings, group["temperature"], *values)
+            return _build.__wrapped__(type(self).builder, self.settings, group["temperature"], noise, *values)
 
     @property
     def next_address(self) -> int:
@@ -220,14 +242,84 @@ class LangevinOptimizer(torch.optim.Optimizer):
         # All is checked before anything moves.
         plans = [(group, self._kernel(group)) for group in self.param_groups]
         entries = [self._entries(*plan, at) for plan, at in zip(plans, offsets, strict=True)]
-        for (group, kernel), ready in zip(plans, entries, strict=True):
+        for number, ((group, kernel), ready) in enumerate(zip(plans, entries, strict=True)):
             if float(group["lr"]) > 0:  # at lr 0 no time passes
+                self._look(number, group, kernel)
+                kernel = self._given_noise(group, kernel, ready)
                 update(type(self).__name__, group, kernel, [entry for entry in ready if entry.position.numel()])
                 if kernel.memory:
                     for entry in ready:
                         self.state[entry.position][STEPS] += 1
                 group["step"] += 1
+        self._spreads.clear()
         return loss
+
+    @torch.no_grad()
+    def observe(self) -> None:
+        """Look at the gradients after the backward pass of a micro-batch, where those of several are accumulated for one step.
+
+        Their differences give the variance of the sum, which knows neither where the gradient points nor how it turns from step to
+        step. Micro-batches are to be of equal size. Clipping or unscaling before the step is seen and followed. A single one in a
+        step has no variance: as without a call, successive gradients are taken then. `zero_grad` and `step` begin anew.
+        """
+        for number, group in enumerate(self.param_groups):
+            self._watch(number, group).observe(group["params"])
+            if self._kernel(group).gradient_noise is not None:
+                count = max((self._spreads[p].count for p in group["params"] if p in self._spreads), default=0)
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        total = parameter.grad.to(wide_dtype(parameter.dtype))
+                        self._spreads.setdefault(parameter, Spread(total, count)).add(total)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Reset the gradients, and forget the micro-batches that `observe` saw."""
+        super().zero_grad(set_to_none)
+        self._spreads.clear()
+        for watch in self._watches.values():
+            watch.forget()
+
+    def heat(self) -> list[MinibatchHeat]:
+        """Return, for each group, how much the noise of minibatches adds to the temperature: share, error, and how it was measured.
+
+        The share is ``R s^2 / (2 τ)`` for noise of variance s^2 in the gradient of U. R, how far a gradient moves θ in all, is ε
+        for SGLD, ``ε / (1 - β)`` for SGHMC, ``(1 + a G) ε`` with a bias. It is known after 32 steps, and of the last 800 or so.
+        """
+        return [self._heat(number, group, self._kernel(group)) for number, group in enumerate(self.param_groups)]
+
+    def _watch(self, number: int, group: dict[str, Any]) -> Watch:
+        """Return the watch of a group, which begins anew where the parameters have other sizes."""
+        watch = self._watches.get(number)
+        if watch is None or (group["step"] % PERIOD == 0 and watch.sizes != sizes_of(group["params"])):
+            watch = self._watches[number] = Watch(group["params"])
+        return watch
+
+    def _look(self, number: int, group: dict[str, Any], kernel: Kernel) -> None:
+        """Let the group's watch see this step's gradients, and say it where they heat too much."""
+        if group["temperature"] > 0:
+            watch = self._watch(number, group)
+            if watch.step(group["params"], group["step"]):
+                watch.warn(type(self).__name__, number, float(group["lr"]), self._heat(number, group, kernel))
+
+    def _heat(self, number: int, group: dict[str, Any], kernel: Kernel) -> MinibatchHeat:
+        watch, epsilon = self._watch(number, group), float(group["lr"]) / group["num_data"]
+        states = [self.state.get(parameter, {}) for parameter in group["params"]]
+        memory = [watch.gather([state.get(name) for state in states]) for name in kernel.memory]
+        known = tuple(tensor for tensor in memory if tensor is not None)
+        inputs = kernel.inputs(group["step"], step_size=epsilon)
+        reach = kernel.reach(known, inputs) if len(known) == len(memory) else None
+        return watch.heat(reach, group["num_data"], group["temperature"], kernel.gradient_noise is not None)
+
+    def _given_noise(self, group: dict[str, Any], kernel: Kernel, ready: list[Entry]) -> Kernel:
+        """Put the variance that micro-batches gave into the memory, and return the kernel that takes it from there."""
+        spreads = {entry.position: self._spreads.get(entry.position) for entry in ready}
+        if kernel.gradient_noise is None or not spreads or not all(spread and spread.count > 1 for spread in spreads.values()):
+            return kernel
+        for entry in ready:
+            spread, state = spreads[entry.position], self.state[entry.position]
+            assert spread is not None
+            found = spread.variance(entry.gradient.to(spread.total.dtype)) * group["num_data"] ** 2
+            state["noise_variance"].lerp_(found, _FOLLOWED.rate(state[STEPS] + 1))
+        return self._kernel(group, _GIVEN)
 
     def _entries(self, group: dict[str, Any], kernel: Kernel, offsets: list[int]) -> list[Entry]:
         """Return the parameters of a group that have a gradient, with their memory, which is made here when they are new."""
@@ -379,7 +471,8 @@ class LangevinOptimizer(torch.optim.Optimizer):
         epsilon = float(group["lr"]) / group["num_data"]
         if epsilon == 0:
             return f"group {number}: lr 0, nothing moves"
-        kernel = self._kernel(group).with_step_size(epsilon)
+        is_given = self._watch(number, group).estimator == "micro-batches"
+        kernel = self._kernel(group, _GIVEN if is_given else _FOLLOWED).with_step_size(epsilon)
         elements = sum(parameter.numel() for parameter in group["params"])
         return "\n".join(
             [
@@ -387,11 +480,15 @@ class LangevinOptimizer(torch.optim.Optimizer):
                 f"  U = {group['num_data']} * mean loss - log prior, prior: {group['prior'] or 'flat'}",
                 f"  epsilon = lr / num_data = {float(group['lr']):g} / {group['num_data']} = {epsilon:g}",
                 f"  noise: standard deviation {kernel.noise_scale(kernel.inputs(0)):g} per element and step",
+                f"  heat of minibatches: {self._heat(number, group, kernel)}",
                 *(f"  {line}" for line in kernel.description.splitlines()),
             ]
         )
 
 
 @functools.lru_cache(maxsize=1024, typed=True)  # typed: True is not 1.0
-def _build(builder: Callable[..., Kernel], names: tuple[str, ...], temperature: float, *values: Any) -> Kernel:
-    return builder(1.0, temperature=temperature, **dict(zip(names, values, strict=True)))
+def _build(
+    builder: Callable[..., Kernel], names: tuple[str, ...], temperature: float, noise: FollowedNoise, *values: Any
+) -> Kernel:
+    kernel = builder(1.0, temperature=temperature, **dict(zip(names, values, strict=True)))
+    return kernel.with_gradient_noise(noise)

@@ -133,6 +133,8 @@ class MSGLD(LangevinOptimizer):
         bias_factor: a.
         beta: β, the smoothing factor of m.
         invariant: give the momentum its own noise, so that the posterior is invariant.
+        noise: "corrected" absorbs the noise of minibatches, when invariant, and follows its variance on the way (`FollowedNoise`);
+            for rows drawn with replacement. None leaves it to heat the law.
         common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
 
     Example:
@@ -141,7 +143,7 @@ class MSGLD(LangevinOptimizer):
     """
 
     builder = staticmethod(msgld)
-    settings = ("bias_factor", "beta", "invariant")
+    settings = ("bias_factor", "beta", "invariant", "noise")
 
     def __init__(
         self,
@@ -151,10 +153,11 @@ class MSGLD(LangevinOptimizer):
         bias_factor: float = 1.0,
         beta: float = 0.9,
         invariant: bool = False,
+        noise: str | None = None,
         **common: Unpack[Common],
     ) -> None:
         """See the class."""
-        super().__init__(params, lr, {"bias_factor": bias_factor, "beta": beta, "invariant": invariant}, **common)
+        super().__init__(params, lr, {"bias_factor": bias_factor, "beta": beta, "invariant": invariant, "noise": noise}, **common)
 
 
 class ASGLD(LangevinOptimizer):
@@ -171,6 +174,7 @@ class ASGLD(LangevinOptimizer):
         eps_root: λ, inside the root.
         invariant: give the momentum its own noise, so that the posterior is invariant once V is frozen.
         adapt_steps: steps after which V is frozen, when invariant; by default 10,000.
+        noise: as in `MSGLD`.
         common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
 
     Example:
@@ -179,7 +183,7 @@ class ASGLD(LangevinOptimizer):
     """
 
     builder = staticmethod(asgld)
-    settings = ("bias_factor", "betas", "eps_root", "invariant", "adapt_steps")
+    settings = ("bias_factor", "betas", "eps_root", "invariant", "adapt_steps", "noise")
 
     def __init__(
         self,
@@ -191,10 +195,11 @@ class ASGLD(LangevinOptimizer):
         eps_root: float = 1e-5,
         invariant: bool = False,
         adapt_steps: int | None = None,
+        noise: str | None = None,
         **common: Unpack[Common],
     ) -> None:
         """See the class."""
-        own = {"bias_factor": bias_factor, "betas": betas, "eps_root": eps_root, **_phases(invariant, adapt_steps)}
+        own = {"bias_factor": bias_factor, "betas": betas, "eps_root": eps_root, **_phases(invariant, adapt_steps), "noise": noise}
         super().__init__(params, lr, own, **common)
 
 
@@ -212,6 +217,7 @@ class AdaMaxSGLD(LangevinOptimizer):
         eps: λ.
         invariant: give the momentum its own noise, so that the posterior is invariant once u is frozen.
         adapt_steps: steps after which u is frozen, when invariant; by default 10,000.
+        noise: as in `MSGLD`.
         common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
 
     Example:
@@ -220,7 +226,7 @@ class AdaMaxSGLD(LangevinOptimizer):
     """
 
     builder = staticmethod(adamax_sgld)
-    settings = ("bias_factor", "betas", "eps", "invariant", "adapt_steps")
+    settings = ("bias_factor", "betas", "eps", "invariant", "adapt_steps", "noise")
 
     def __init__(
         self,
@@ -232,10 +238,11 @@ class AdaMaxSGLD(LangevinOptimizer):
         eps: float = 1e-8,
         invariant: bool = False,
         adapt_steps: int | None = None,
+        noise: str | None = None,
         **common: Unpack[Common],
     ) -> None:
         """See the class."""
-        own = {"bias_factor": bias_factor, "betas": betas, "eps": eps, **_phases(invariant, adapt_steps)}
+        own = {"bias_factor": bias_factor, "betas": betas, "eps": eps, **_phases(invariant, adapt_steps), "noise": noise}
         super().__init__(params, lr, own, **common)
 
 
