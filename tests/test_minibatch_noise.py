@@ -134,37 +134,41 @@ def test_matrices_and_directions_of_their_own():
     assert float(low.noise.along.max()) == pytest.approx(float(torch.linalg.eigvalsh(whole)[-1]), rel=0.02)
 
 
-@pytest.mark.parametrize("control_variate", ["auto", None])
-def test_the_call_without_settings(control_variate, capsys):
-    """With minibatches of a hundredth: exact, by control variates or without; and nothing is warned of."""
-    settings = {"num_draws": 600, "chains": 16} if control_variate is None else {}
+def test_the_call_without_settings(capsys):
+    """With minibatches of a hundredth: control variates, and what is left of the noise absorbed; nothing is warned of."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        samples = lv.sample(TARGET, data=(X, Y), batch_size=BATCH, control_variate=control_variate, **settings, **QUICK)
+        samples = lv.sample(TARGET, data=(X, Y), batch_size=BATCH, **QUICK)
     said = capsys.readouterr().out
-    assert ("control variates" in said) == (control_variate == "auto")
+    assert "control variates" in said
     assert "absorbed" in said
     assert samples.trust.is_clean
-    check_law(samples, mean=MEAN)
+    check_law(samples)
+
+
+def test_the_call_without_settings_and_without_control_variates(capsys):
+    samples = lv.sample(TARGET, data=(X, Y), batch_size=BATCH, control_variate=None, num_draws=80, chains=64, **QUICK)
+    assert "control variates" not in capsys.readouterr().out
+    assert samples.trust["temperature"].is_fine
+    check_law(samples)
 
 
 SAMPLERS = {
-    "nasgld": (lambda: lv.nasgld(), None, 15_000),
-    "nasgld, scale": (lambda: lv.nasgld(), "auto", 15_000),
-    "nasgld, tempered": (lambda: lv.nasgld(temperature=0.5), "auto", 15_000),
-    "msgld, own step": (lambda: lv.msgld(1e-4, bias_factor=30.0, beta=0.9, invariant=True, noise="corrected"), None, 15_000),
-    "asgld, scale": (lambda: lv.asgld(0.02, bias_factor=200.0, invariant=True, noise="corrected"), "auto", 15_000),
-    "low rank": (lambda: lv.nasgld(), "low_rank", 15_000),
+    "nasgld": (lambda: lv.nasgld(), None),
+    "nasgld, tempered, in a scale": (lambda: lv.nasgld(temperature=0.5), "auto"),
+    "msgld, own step": (lambda: lv.msgld(1e-4, bias_factor=30.0, beta=0.9, invariant=True, noise="corrected"), None),
+    "asgld, in a scale": (lambda: lv.asgld(0.02, bias_factor=200.0, invariant=True, noise="corrected"), "auto"),
+    "low rank": (lambda: lv.nasgld(), "low_rank"),
 }
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_a_sampler_that_learns_its_noise(name, capsys):
-    build, scale, steps = SAMPLERS[name]
+    build, scale = SAMPLERS[name]
     kernel = build()
-    start = MEAN.repeat(16, 1)
+    start = MEAN.repeat(64, 1)  # many chains instead of long ones: Sigma / K is 100
     samples = lv.sample(
-        kernel, TARGET, start, num_steps=steps, warmup=1000, thin=20, data=(X, Y), batch_size=BATCH, scale=scale, **QUICK
+        kernel, TARGET, start, num_steps=3000, warmup=500, thin=20, data=(X, Y), batch_size=BATCH, scale=scale, **QUICK
     )
     assert "gradient noise" in capsys.readouterr().out
     assert "absorbed" in samples.description
@@ -208,7 +212,7 @@ def test_exact_gradients_have_nothing_to_absorb():
 
 def test_the_artificial_noise_of_a_target_is_absorbed():
     target = lv.targets.gaussian([[1.0, 0.9], [0.9, 1.0]], gradient_noise=3.0)
-    samples = lv.sample(target, num_draws=1500, **QUICK)
+    samples = lv.sample(target, num_draws=300, chains=32, **QUICK)
     check_law(
         samples,
         mean=torch.zeros(2, dtype=torch.float64),
@@ -218,33 +222,35 @@ def test_the_artificial_noise_of_a_target_is_absorbed():
 
 def test_one_row_at_a_time():
     """n = 1: there is no variance inside a batch, but there is one over the rows."""
-    samples = lv.sample(TARGET, data=(X, Y), batch_size=1, num_draws=400, **QUICK)
+    samples = lv.sample(TARGET, data=(X, Y), batch_size=1, num_draws=150, chains=16, **QUICK)
     check_law(samples)
 
 
 def test_noise_that_float32_cannot_tell_from_the_signal_is_refused():
     x, y = regression(200, dtype=torch.float32)
-    huge = lv.targets.likelihood(
-        lambda theta, x, y: -0.5 * (y - x @ theta) ** 2 + 1e7 * (x[:, 0] * theta[0]), prior=lv.priors.gaussian(std=1.0), dim=DIM
-    )
-    x = torch.cat([x, -x])  # the large part cancels over all data
-    with pytest.raises(ValueError, match="leaves a signal in torch.float32"):
-        lv.sample(huge, data=(x, torch.cat([y, -y])), batch_size=1, control_variate=None, **QUICK)
+    kernel = lv.msgld(2e-3, bias_factor=30.0, invariant=True, noise="corrected")
+    with pytest.raises(ValueError, match=r"leaves a signal in torch\.float32"):  # residuals a thousand times what the model expects
+        lv.sample(kernel, TARGET, torch.zeros(4, DIM), num_steps=10, data=(x, 1e3 * y.roll(7)), batch_size=1, **QUICK)
 
 
 def test_rows_that_are_not_finite_by_themselves_are_named():
-    def bad(theta, x, y):
-        return -0.5 * (y - x @ theta) ** 2 + torch.where(x[:, 0] > 0.0, torch.inf, -torch.inf).sum() * 0
+    def square_root(theta, x, y):  # of all rows together finite, of one alone not
+        return -0.5 * (y - x @ theta) ** 2 + 0.0 * (theta.sum() * (len(x) - 1)) ** 0.5
 
-    with pytest.raises(ValueError):
-        lv.sample(lv.targets.likelihood(bad, prior=lv.priors.gaussian(std=1.0), dim=DIM), data=(X, Y), batch_size=20, **QUICK)
+    target = lv.targets.likelihood(square_root, prior=lv.priors.gaussian(std=1.0), dim=DIM)
+    with pytest.raises(ValueError, match="finite, each by itself"):
+        learn_noise(
+            Rows(target, (X, Y), BATCH, seed=0), MEAN.repeat(2, 1), Diagonal(torch.ones(DIM, dtype=torch.float64)), HESSIAN,
+            has_metric=False,
+        )  # fmt: skip
 
 
 def test_a_noise_that_turns_is_said_and_bounds_the_step():
     """A network's: what stands still is right up to a heat of about 1 (docs/benchmarks/kronecker.txt)."""
     x = normal(3, stream(Purpose.DATA), 0, 900, dtype=torch.float64).reshape(-1, 3)
     y = torch.sin(2 * x.sum(1, keepdim=True)) + 0.3 * normal(5, stream(Purpose.DATA), 0, 300, dtype=torch.float64)[:, None]
-    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+    with torch.random.fork_rng():
+        net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
     posterior = lv.Posterior(net, lv.likelihoods.gaussian(std=0.3), prior=lv.priors.gaussian(std=1.0), num_data=300)
     kernel = lv.msgld(1e-3, bias_factor=300.0, beta=0.9, invariant=True, noise="corrected")
     with pytest.warns(lv.TrustWarning, match="from place to place"):
@@ -258,7 +264,7 @@ def test_a_run_is_resumed_with_its_noise(found, tmp_path):
 
     def run(**more):
         if found:
-            return lv.sample(TARGET, num_draws=600, chains=4, control_variate=None, **{**settings, **more})
+            return lv.sample(TARGET, num_draws=30, chains=4, control_variate=None, **{**settings, **more})
         return lv.sample(kernel, TARGET, start, num_steps=900, warmup=100, **{**settings, **more})
 
     def stop(done, _):
@@ -281,8 +287,8 @@ def test_logistic_regression_off_its_gaussian():
     target = lv.targets.likelihood(
         lambda theta, x, y: y * (x @ theta) - softplus(x @ theta), prior=lv.priors.gaussian(std=3.0), dim=DIM
     )
-    exact = lv.sample(target, data=(x, y), num_draws=2500, **QUICK)
-    rough = lv.sample(target, data=(x, y), batch_size=10, num_draws=2500, seed=1, control_variate=None, **QUICK)
+    exact = lv.sample(target, data=(x, y), num_draws=500, chains=32, **QUICK)
+    rough = lv.sample(target, data=(x, y), batch_size=10, num_draws=200, chains=64, seed=1, control_variate=None, **QUICK)
     sizes = [float(lv.diagnostics.ess(samples.draws).min()) for samples in (exact, rough)]
     ratio = rough.draws.flatten(0, 1).var(0) / exact.draws.flatten(0, 1).var(0)
     chance = sum(3 / size for size in sizes) ** 0.5  # heavier than normal tails

@@ -9,7 +9,7 @@ from scipy.integrate import quad
 from scipy.linalg import solve_discrete_lyapunov
 
 import langevin as lv
-from langevin.gradient_noise import DenseNoise, DiagonalNoise, FollowedNoise, LowRankNoise
+from langevin.gradient_noise import DenseNoise, DiagonalNoise, LowRankNoise
 from langevin.targets import Evaluation
 
 FORMS = {
@@ -157,18 +157,6 @@ def test_in_exploration_phases_nothing_is_absorbed():
     steps = [FORMS["msgld"](cycle, noise=(one, one)).inputs(step) for step in range(40)]
     assert {(step.temperature > 0) == (step.absorbing == 1) for step in steps} == {True}
     assert {step.absorbing for step in steps} == {0.0, 1.0}
-
-
-def test_a_noise_that_is_followed_learns_its_variance():
-    variance = torch.tensor([4.0, 25.0], dtype=torch.float64)
-    noise = FollowedNoise(0.999)
-    memory = noise.start(torch.zeros(500, 2, dtype=torch.float64))
-    normals = lv.noise.normal(3, range(500), range(4000), 2, dtype=torch.float64)
-    for step in range(4000):
-        memory = noise.follow(memory, 3.0 + variance**0.5 * normals[step], float(step > 0))
-    error = 5 * 2 * (2e-3 / 500) ** 0.5
-    torch.testing.assert_close(memory[0].mean(0) / variance, torch.ones(2, dtype=torch.float64), rtol=0, atol=error + 0.02)
-    torch.testing.assert_close(memory[1].mean(0) - memory[0].mean(0), torch.full((2,), 9.0, dtype=torch.float64), rtol=0.1, atol=0)
 
 
 BAD = {

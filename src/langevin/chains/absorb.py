@@ -22,8 +22,7 @@ from langevin.tuning import TURNING, Cheaper, Found, Learnt, Rows, learn_noise
 __all__ = ["absorb", "cheaper_gradient", "inner_of", "learn_noise_of", "scale_of", "signal_in", "without_noise"]
 
 _DENSE_UP_TO = 1000  # dimensions in which Σ is a matrix
-_QUIET, _FEW, _SAVED = 0.05, 32, 8  # noise over signal in a warm-up; rows at the least; how many times fewer than all data
-_PRIOR = 20.0  # draws that a signal of one in every direction counts for
+_QUIET, _FEW, _SAVED = 0.04, 32, 8  # noise over signal in a warm-up; rows at the least; how many times fewer than all data
 _KNOWN = 0.05  # relative error of a variance, from that of Σ, above which it is said
 _TURNING_HEAT = 1.5  # ρ above which a noise that changes with the position is not absorbed well
 _ROUNDED = 1e-3  # of the signal that may be lost to rounding
@@ -55,37 +54,42 @@ def scale_of(kernel: Kernel, found: Found) -> Scale:
 def cheaper_gradient(plan: Plan, target: Target, columns: Sequence[Tensor]) -> Cheaper:
     """Return what a warm-up takes instead of all data where chains are near one mode: rows, corrected by what they say there.
 
-    So many rows that their noise is a twentieth of the signal, which moves neither the scale that is learnt nor the step size.
+    So many rows that their noise is a small share of the signal, which moves neither the scale that is learnt nor the step size.
     """
 
-    def cheaper(centre: Tensor, positions: Tensor, scale: Scale) -> GradientFn | None:
+    def cheaper(centre: Tensor, positions: Tensor, scale: Scale) -> tuple[GradientFn, float] | None:
         if plan.batch_size is None or target.gradient_noise:
             return None
-        one = torch.ones(len(centre), dtype=torch.float64, device=centre.device)
-        rows = Rows(target, columns, 1, plan.seed, centre)
-        ratio = learn_noise(rows, positions, scale, plan.kernel.temperature * one, has_metric=False).ratio
-        batch_size = max(_FEW, math.ceil(ratio / _QUIET)) if math.isfinite(ratio) else len(columns[0])
+        temperature = plan.kernel.temperature
+        signal = torch.full((len(centre),), temperature, dtype=torch.float64, device=centre.device)
+        learnt = learn_noise(Rows(target, columns, 1, plan.seed, centre), positions, scale, signal, has_metric=False)
+        batch_size = max(_FEW, math.ceil(learnt.ratio / _QUIET)) if math.isfinite(learnt.ratio) else len(columns[0])
         if batch_size > len(columns[0]) / _SAVED:
             return None
-        return control_variate(target, columns, batch_size, centre, seed=plan.seed, chains=plan.chains, batches="white")
+        estimate = control_variate(
+            target, columns, batch_size, centre, seed=plan.seed, chains=plan.chains, batches="white"
+        )  # fmt: skip
+        return estimate, learnt.mean / batch_size / temperature
 
     return cheaper
 
 
 def signal_in(found: Found, scale: Scale) -> Tensor:
-    """Return τ K in the coordinates of a scale: (dim, dim) where the warm-up's own scale is dense, else its diagonal (dim,)."""
-    dim, temperature = scale.dim, found.temperature
-    pulled = scale.pull(found.slopes).double()
-    if scale is found.scale:  # in which K is one on a Gaussian; off them, what the gradients say, as far as they are many
-        draws = len(pulled) / found.steps_per_draw
-        one = torch.ones(dim, dtype=torch.float64, device=pulled.device)
-        if not isinstance(scale, Dense):
-            return (draws * pulled.square().mean(0) + _PRIOR * temperature * one) / (draws + _PRIOR)
-        return (draws * (pulled.mT @ pulled) / len(pulled) + _PRIOR * temperature * torch.diag(one)) / (draws + _PRIOR)
+    """Return τ K in the coordinates of a scale: (dim, dim) where the warm-up's own scale is dense, else its diagonal (dim,).
+
+    K is taken as the inverse of the metric that the warm-up learnt: on a Gaussian it is that exactly, off them it stands between
+    the mean Hessian and the inverse covariance (`tuning.metric`). Measured mean squares of gradients would bring in their chance.
+    """
+    dim, temperature, like = scale.dim, found.temperature, found.position
+    one = torch.ones(dim, dtype=torch.float64, device=like.device)
     if not isinstance(found.scale, Dense) or dim > _DENSE_UP_TO:
-        return pulled.square().mean(0)
-    eye = torch.eye(dim, dtype=torch.float64, device=pulled.device)
-    between = torch.linalg.solve(found.scale.root.double(), scale.push(eye.to(found.slopes)).double().mT)  # R_found^-1 R
+        if scale is not found.scale and not isinstance(scale, Diagonal):
+            raise needs("sample", "scale", f"one that is learnt, or None, in {dim} dimensions beside a noise that is learnt", scale)
+        widths = one if scale is found.scale else scale.tensors[0].double() / found.scale.tensors[0].double()
+        return temperature * widths**2
+    if scale is found.scale:
+        return temperature * torch.diag(one)
+    between = torch.linalg.solve(found.scale.root.double(), scale.push(torch.diag(one).to(like)).double().mT)  # R_found^-1 R
     return temperature * between.mT @ between
 
 
@@ -115,7 +119,7 @@ def _check_size(kernel: Invariant, learnt: Learnt, position: Tensor) -> None:
     """Fail where what a gradient says drowns in rounding: its weight in a step is one over the noise."""
     ε, β = float(kernel.inputs(0).step_size), kernel.drift.smoothing
     size = 2 * ε * (1 + kernel.drift.bias_factor * (1 - β) / (1 + β))
-    if not size * learnt.ratio / 4 * torch.finfo(position.dtype).eps < _ROUNDED:
+    if not size * learnt.largest / (4 * kernel.temperature) * torch.finfo(position.dtype).eps < _ROUNDED:
         what = f"one that leaves a signal in {position.dtype}: take more rows, or float64"
         raise needs("sample", "batch_size", what, f"noise of {learnt.ratio:.3g} times the signal")
 

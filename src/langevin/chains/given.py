@@ -132,17 +132,15 @@ def _sized(kernel: Kernel, found: Found, learnt: Learnt) -> tuple[Kernel, str]:
     if inner.drift.scale_memory:
         what = 'a number beside noise="corrected", for a sampler with a metric of its own; msgld and nasgld find one'
         raise needs("sample", "step_size", what, "auto")
-    stiffness = 1.0
-    if scale is not found.scale:
-        signal = signal_in(found, scale) / found.temperature
-        stiffness = float(torch.linalg.eigvalsh(signal)[-1] if signal.ndim == 2 else signal.max())
     beta = inner.drift.smoothing
     factor = inertial_factor(beta) if inner.has_open_bias else inner.drift.bias_factor * float(inner.inputs(0).annealing)
     per_size = 1 / (2 * (1 + factor * (1 - beta) / (1 + beta)))  # ε over 2 ε + h^2
-    size = min(
-        found.size, 2 * learnt.heat / (max(learnt.ratio, 1e-300) * (1 + factor) * per_size)
-    )  # as `tuning.noisy_size`, for this β
-    step_size = per_size * size / stiffness
+    if scale is found.scale:  # as `tuning.noisy_size`, for this β
+        size = min(found.size, 1.0, 2 * learnt.heat / (max(learnt.ratio, 1e-300) * (1 + factor) * per_size))
+    else:  # soft directions are slow enough
+        signal = signal_in(found, scale) / found.temperature
+        size = min(found.size, 1.0) / float(torch.linalg.eigvalsh(signal)[-1] if signal.ndim == 2 else signal.max())
+    step_size = per_size * size
     text = f"bias_factor {factor:.3g}; step_size {step_size:.4g}: {work_in_words(found.work)}"
     return kernel.with_bias_factor(factor).with_step_size(step_size), text
 

@@ -147,7 +147,8 @@ class Recorded(NamedTuple):
             known = set(whole)
             pairs = torch.tensor([[place, place + 1] for place in places if place + 1 in known], dtype=torch.long).reshape(-1, 2).mT
             residuals = energy_residuals(begun[pairs], trace.energies[pairs], trace.gradients[pairs])[0]
-        weights = epoch_weights([steps[place] for place in places], plan.batch_size, plan.num_data or 1)
+        cancels = plan.batch_size if plan.batches == "reshuffled" else None  # white noise is independent of where it is taken
+        weights = epoch_weights([steps[place] for place in places], cancels, plan.num_data or 1)
         good = torch.tensor([index not in stopped for index in range(len(self.state.position))], device=positions.device)
         return add_heat(self.heat, positions, gradients, weights, residuals, good)
 

@@ -219,7 +219,8 @@ class Invariant(Kernel):
 
     def _guarantee(self) -> str:
         if not self.drift.scale_memory:
-            return "nothing is learnt, so every step has this law"
+            follows = self.absorbed is not None and bool(self.absorbed.memory)
+            return "as far as the noise is followed" if follows else "nothing is learnt, so every step has this law"
         if self.adapt_steps is None:
             return "guaranteed while V stands still; it follows the gradients until sample() freezes it after the warm-up"
         return f"guaranteed from step {self.adapt_steps} on, where V is frozen: not before, nor in exploration phases"

@@ -70,10 +70,19 @@ class Learnt(NamedTuple):
     noise: GradientNoise
     scale: Scale
     ratio: float  # the largest Σ / (τ K) of a direction: so many steps more does a draw take than with exact gradients
+    largest: float  # the largest variance of a direction, in these coordinates
     error: float  # relative standard error of Σ along the direction where it is known worst, over the places
     rows: int  # looked at, in all
     skew: float  # how many times the variance of an element the noise has along some direction: 1 where it is diagonal
     varies: float  # by what share the noise differs from place to place, along the directions in which it is known
+
+    @property
+    def mean(self) -> float:
+        """The variance of a direction, on average, in these coordinates; of a noise that is no matrix."""
+        noise = self.noise
+        assert isinstance(noise, (DiagonalNoise, LowRankNoise))
+        total = noise.variance.sum() + (noise.along.sum() if isinstance(noise, LowRankNoise) else 0.0)
+        return float(total) / len(noise.variance)
 
     @property
     def heat(self) -> float:
@@ -112,15 +121,14 @@ def learn_noise(rows: Rows, positions: Tensor, scale: Scale, signal: Tensor, *, 
         turned = Dense((scale.root.double() @ turn).to(positions))
         own = (turn.mT @ signal @ turn).diagonal()
         along = (turn.mT @ covariances @ turn).diagonal(dim1=1, dim2=2)
-        return Learnt(
-            DiagonalNoise(*_positive(variance, own, positions)), turned, ratio, _error(along), count, 1.0, _varies(along, variance)
-        )
-    along = covariances.diagonal(dim1=1, dim2=2)
+        made, changes = DiagonalNoise(*_positive(variance, own, positions)), _varies(along, variance)
+        return Learnt(made, turned, ratio, float(variance[-1]), _error(along), count, 1.0, changes)
+    along, largest = covariances.diagonal(dim1=1, dim2=2), float(torch.linalg.eigvalsh(covariance)[-1])
     if has_metric:
         noise: GradientNoise = DiagonalNoise(*_positive(covariance.diagonal(), signal.diagonal(), positions))
-        return Learnt(noise, scale, ratio, _error(along), count, _skew(covariance), _varies(along, covariance.diagonal()))
+        return Learnt(noise, scale, ratio, largest, _error(along), count, _skew(covariance), _varies(along, covariance.diagonal()))
     noise = DenseNoise(*(tensor.to(positions) for tensor in DenseNoise.of(covariance, signal).tensors))
-    return Learnt(noise, scale, ratio, _error(along), count, 1.0, _varies(along, covariance.diagonal()))
+    return Learnt(noise, scale, ratio, largest, _error(along), count, 1.0, _varies(along, covariance.diagonal()))
 
 
 def _low_rank(rows: Rows, positions: Tensor, scale: Scale, signal: Tensor, rank: int) -> Learnt:
@@ -129,7 +137,7 @@ def _low_rank(rows: Rows, positions: Tensor, scale: Scale, signal: Tensor, rank:
     artificial = rows.target.gradient_noise**2 * _squares(scale, positions[0])
     if rows.batch_size is None:
         noise = DiagonalNoise(*_positive(artificial, signal, positions))
-        return Learnt(noise, scale, float((artificial / signal).max()), 0.0, 0, 1.0, 0.0)
+        return Learnt(noise, scale, float((artificial / signal).max()), float(artificial.max()), 0.0, 0, 1.0, 0.0)
     each = [rows.deviations(positions, index, scale) for index in range(len(positions))]
     whole, squares = torch.cat(each), torch.stack([part.square().mean(0) for part in each])
     diagonal = whole.square().mean(0)
@@ -139,10 +147,9 @@ def _low_rank(rows: Rows, positions: Tensor, scale: Scale, signal: Tensor, rank:
     skew = max(1.0, float(found.S[0]) ** 2 / chance)
     kept = min(rank, int((_TELLING * chance < found.S**2).sum()))
     if kept == 0:
-        noise = DiagonalNoise(*_positive(diagonal + artificial, signal, positions))
-        return Learnt(
-            noise, scale, float(((diagonal + artificial) / signal).max()), _error(squares), count, skew, _varies(squares, signal)
-        )
+        variance = diagonal + artificial
+        noise, most = DiagonalNoise(*_positive(variance, signal, positions)), float((variance / signal).max())
+        return Learnt(noise, scale, most, float(variance.max()), _error(squares), count, skew, _varies(squares, signal))
     basis, _ = torch.linalg.qr((found.Vh[:kept] * diagonal**0.5).mT)  # back from unit variances, orthonormal again
     inside = whole @ basis
     values, turn = torch.linalg.eigh(inside.mT @ inside / len(whole))
@@ -151,7 +158,8 @@ def _low_rank(rows: Rows, positions: Tensor, scale: Scale, signal: Tensor, rank:
     along, own = values + (vectors.square() * artificial[:, None]).sum(0), (vectors.square() * signal[:, None]).sum(0)
     ratio = max(float((along / own).max()), float((rest / signal).max()))
     parts = (*_positive(rest, signal, positions), vectors.to(positions), *_positive(along, own, positions))
-    return Learnt(LowRankNoise(*parts), scale, ratio, _error(squares), count, 1.0, _varies(squares, signal))
+    largest = max(float(along.max()), float(rest.max()))
+    return Learnt(LowRankNoise(*parts), scale, ratio, largest, _error(squares), count, 1.0, _varies(squares, signal))
 
 
 def _squares(scale: Scale, like: Tensor) -> Tensor:

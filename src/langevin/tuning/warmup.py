@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from langevin.engines import Trace, run_blocks
-from langevin.gradient_noise import GradientNoise
+from langevin.gradient_noise import DiagonalNoise, GradientNoise
 from langevin.gradients import GradientFn
 from langevin.kernels import Kernel, KernelState, Scaled
 from langevin.noise import Purpose, normal, streams
@@ -32,8 +32,8 @@ from langevin.tuning.work import MOST, WORK, begun, joined, mean_work
 
 __all__ = ["Cheaper", "Found", "find_everything", "noisy_size", "sampler_at"]
 
-Cheaper = Callable[[Tensor, Tensor, Scale], GradientFn | None]
-"""(mode, positions, scale) -> a gradient that costs less than all data, or None where there is none."""
+Cheaper = Callable[[Tensor, Tensor, Scale], tuple[GradientFn, float] | None]
+"""(mode, positions, scale) -> a gradient that costs less than all data, and how much noise it has in the scale; or None."""
 
 _LARGEST = 2.0  # 2 ε + h^2 in units of the inverse curvature: half the limit of stability on a Gaussian
 _WINDOWS = (75, 150, 225, 200)  # steps after each of which the scale is learnt anew
@@ -66,7 +66,6 @@ class Found:
     temperature: float
     is_rough: bool  # whether the energy seems to have jumps, for which no step size is small enough
     centre: Tensor  # the lowest mode, (dim,)
-    slopes: Tensor  # gradients at draws, (n, dim)
     places: Tensor  # some draws, evenly spaced, of all chains, (m, dim)
 
     @property
@@ -97,9 +96,9 @@ def noisy_size(size: float, ratio: float, heat: float) -> float:
 
     A draw takes ``ratio (1 + 1 / ρ)`` steps, ``ρ = (1 + a) ε ratio / 2`` (docs/theory.md, section 6), and the error off Gaussians
     grows with the size: so it is as small as a ρ of `heat` lets it be. For small sizes the β of `sampler_at` makes ``(1 + a) ε``
-    about ``1.3 sqrt(size)``.
+    about ``1.3 sqrt(size)``. An error of K counts ``size / 4`` times, or more: so it is no larger than one.
     """
-    return min(size, (heat / max(ratio, 1e-300) * 2 / 1.3) ** 2)
+    return min(size, 1.0, (heat / max(ratio, 1e-300) * 2 / 1.3) ** 2)
 
 
 def find_everything(
@@ -129,7 +128,7 @@ def find_everything(
         temperature: of the target.
         tell: called with the number of gradients taken, now and then.
         cheaper: called with the lowest mode (dim,), positions around it, (chains, dim), and the scale there, when they are found:
-            returns a gradient with little noise to take from there on, or None.
+            returns a gradient to take from there on and its noise over the signal, which should be little; or None.
     """
     walk = _Warmup(
         gradient_fn, chains, seed, scale if isinstance(scale, Scale) else kind_for(starts.shape[-1], scale), temperature, tell
@@ -158,6 +157,7 @@ class _Warmup:
         self.temperature, self.size, self.softness, self.limit = temperature, 0.1, 1.0, _LARGEST
         self.gradients = self.moved = self.cheap = 0
         self.seen: list[Trace] = []
+        self.noise: GradientNoise | None = None
 
     def start(self, starts: Tensor, gather: bool) -> None:
         """Find places, and the scale there."""
@@ -189,10 +189,13 @@ class _Warmup:
             position = torch.where(worse[:, None], centre, position)
         self.state = self._kernel().init(self._jittered(position))._replace(step=FIRST_STEP)
 
-    def change(self, cheaper: GradientFn | None) -> None:
-        """Take another gradient from here on."""
+    def change(self, cheaper: tuple[GradientFn, float] | None) -> None:
+        """Take another gradient from here on, whose noise the sampler absorbs."""
         self.is_exact = cheaper is None
-        self.gradient_fn = cheaper or self.gradient_fn
+        if cheaper is not None:
+            self.gradient_fn, level = cheaper
+            one = torch.full_like(self.centre, self.temperature)
+            self.noise = DiagonalNoise(level * one, one)
 
     def _taken(self, number: int) -> None:
         """Count gradients."""
@@ -253,7 +256,7 @@ class _Warmup:
         return mode + step
 
     def _kernel(self) -> Kernel:
-        return Scaled.of(sampler_at(self.size, self.softness, self.temperature), self.scale)
+        return Scaled.of(sampler_at(self.size, self.softness, self.temperature, self.noise), self.scale)
 
     def run(self, num_steps: int) -> Iterator[Trace]:
         """Take steps from where the chains are, in bursts.
@@ -334,13 +337,8 @@ class _Warmup:
             temperature=self.temperature,
             is_rough=is_rough,
             centre=self.centre,
-            slopes=torch.cat([self._some(trace.gradients.flatten(0, 1), len(traces)) for trace in traces]),
             places=positions[:, evenly_spaced(positions.shape[1], _PLACES)].flatten(0, 1),
         )
-
-    def _some(self, rows: Tensor, parts: int) -> Tensor:
-        """Return evenly spaced rows, so many that those of all parts fit."""
-        return rows[evenly_spaced(len(rows), max(1, _NUMBERS // (parts * rows.shape[-1]))).to(rows.device)]
 
     def _is_rough(self, work: float, num_steps: int) -> bool:
         """Say whether half the size does not make the work much smaller.
