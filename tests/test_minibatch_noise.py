@@ -196,6 +196,20 @@ def test_white_batches_for_any_sampler():
     assert not torch.equal(by_default, lv.sample(lv.sgld(1e-5), TARGET, start, batches="white", **settings).draws)
 
 
+def test_white_batches_have_no_epoch_for_the_temperature_to_cancel_over():
+    """Weights 4 - 6 u of the share u of an epoch would treat some rows of white minibatches as worth less than nothing."""
+    kernel = lv.msgld(1e-4, invariant=True, noise=(HESSIAN * NUM_DATA / BATCH, HESSIAN))
+    start, settings = MEAN.repeat(2, 1), {"num_steps": 60, "warmup": 10, "data": (X, Y), "batch_size": BATCH, **QUICK}
+    weights = {
+        batches: lv.sample(lv.sgld(1e-5), TARGET, start, batches=batches, **settings).heat["heat_weights"]
+        for batches in lv.gradients.BATCHES
+    }
+    corrected = lv.sample(kernel, TARGET, start, **settings).heat["heat_weights"]
+    assert torch.equal(weights["white"][:, 0], weights["white"][:, 1])  # each gradient counts once
+    assert torch.equal(weights["white"], corrected)
+    assert not torch.equal(weights["reshuffled"][:, 0], weights["reshuffled"][:, 1])
+
+
 def test_reshuffled_epochs_without_settings_are_cooled():
     samples = lv.sample(TARGET, data=(X, Y), batch_size=200, batches="reshuffled", num_draws=500, **QUICK)
     ratio, _, size = variances(samples)

@@ -1,6 +1,6 @@
 """The noise of a gradient, as a kernel absorbs it: its covariance Σ, beside what the gradient says of the target.
 
-The second moment of a noisy gradient, the V of equation (2), has two parts: ``V = E[g g^T] = Σ + τ K``, where K is the mean Hessian
+The second moment of a noisy gradient, the matrix V of equation (2), has two parts: ``V = E[g g^T] = Σ + τ K``, where K is the mean Hessian
 (by parts, on any target). Both are needed for a step that is exact whatever the noise: a friction D that takes out of the velocity
 just the heat that the noise brings in,
 
