@@ -112,7 +112,7 @@ def _tuned(method: Method, case: Problem, batch_size: int, given: Given) -> Rung
         return law_of(kernel, curvature.diag(), heat.diag(), period=period)
 
     best, most = None, 0.0
-    for factor, beta in given["grid"][family]:
+    for factor, beta in given["grid"][method.settings["family"]]:
         low, high = 1e-8, 0.95 * _largest(family, factor, beta)
         for _ in range(given["halvings"]):
             middle = (low * high) ** 0.5

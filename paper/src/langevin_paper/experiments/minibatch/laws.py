@@ -30,7 +30,9 @@ class Law(NamedTuple):
         return (axes * (self.spectrum @ axes)).sum(0) / (axes * (self.covariance @ axes)).sum(0)
 
 
-def law_of(kernel: Kernel, hessian: Tensor, noise: Tensor, *, period: int | None = None, squares: Tensor | None = None) -> Law | None:
+def law_of(
+    kernel: Kernel, hessian: Tensor, noise: Tensor, *, period: int | None = None, squares: Tensor | None = None
+) -> Law | None:
     """Solve for the law on N(0, hessian^-1) with gradient noise of covariance `noise`; None where the step is unstable.
 
     Args:
@@ -48,7 +50,9 @@ def law_of(kernel: Kernel, hessian: Tensor, noise: Tensor, *, period: int | None
     given = iter(parts[1:count])
     known = tuple(squares.expand(inputs * dim, dim) if is_held else next(given) for is_held in held)  # type: ignore[union-attr]
     at = kernel.inputs(10**9)._replace(adapting=0.0)
-    moved, after = kernel.update(parts[0], Evaluation(torch.tensor(torch.nan), parts[count]), torch.stack(parts[count + 1 :]), known, at)
+    moved, after = kernel.update(
+        parts[0], Evaluation(torch.tensor(torch.nan), parts[count]), torch.stack(parts[count + 1 :]), known, at
+    )
     linear = [part for part, is_held in zip(after, held, strict=True) if not is_held]
     response = torch.cat([moved, *linear], -1).mT
     into, normals = response[:, count * dim : (count + 1) * dim], response[:, (count + 1) * dim :]

@@ -18,7 +18,6 @@ from langevin.chains.sample import sample
 from langevin.diagnostics import ess, rhat
 from langevin.gradients import find_mode, full
 from langevin.noise import Purpose, normal, permutation, stream
-from langevin.samplers import msgld
 from langevin.targets import Batch, Evaluation, Target
 from langevin.trust import TrustWarning
 from langevin_paper.experiments.minibatch.known import Problem, row_covariance
@@ -80,12 +79,15 @@ def network(given: Mapping[str, Any]) -> Problem:
     def coordinates(positions: Tensor) -> Tensor:
         return target.predict(positions.flatten(0, -2), tests)[0].unflatten(0, positions.shape[:-1])
 
-    draws = _reference(target, data, truth[0], **given["reference"])
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore", TrustWarning)  # of single weights fewer draws are independent
+        options: dict[str, Any] = {"data": data, "compile": False, "progress": False, **given["reference"]}
+        draws = sample(target, init=truth[0], **options).draws  # from the true weights, so that chains share a mode
     predicted = coordinates(draws).double()
     flat, worst, agree = draws.flatten(0, 1), float(ess(predicted).min()), float(rhat(predicted).max())
     spread = float(ess((predicted - predicted.mean((0, 1))) ** 2).min())
     text = (
-        f"a run with all data, {len(draws)} chains of {given['reference']['num_steps']} steps: worth {worst:.0f} for the worst prediction, "
+        f"a run with all data, {len(draws)} chains of {draws.shape[1]} draws: worth {worst:.0f} for the worst prediction, "
         f"{spread:.0f} for its square, R-hat at most {agree:.3f}"
     )
     slopes = torch.cat([full(target, data)(part, 0).gradient for part in flat[:: max(1, len(flat) // 2000)].split(100)]).double()
@@ -102,20 +104,3 @@ def network(given: Mapping[str, Any]) -> Problem:
 
     moments = (predicted.mean((0, 1)), predicted.flatten(0, 1).var(0), text, min(worst, spread))
     return Problem(number, slopes.mT @ slopes / len(slopes), coordinates, *moments, covariance, draw, target, data, mode)
-
-
-def _reference(
-    target: Network, data: tuple[Tensor, ...], truth: Tensor, *, chains: int, first_draws: int, num_steps: int, thin: int, seed: int,
-    step_size: float, bias_factor: float, beta: float,
-) -> Tensor:  # fmt: skip
-    """Draw with all data, from the true weights, so that chains share a mode: a short run finds the scale, a longer one is careful.
-
-    The step that the call without settings takes throws a chain out of 16 into a funnel once in 1000 draws, here.
-    """
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore", TrustWarning)  # weights have symmetries, so chains disagree on them
-        options: dict[str, Any] = {"data": data, "seed": seed, "compile": False, "progress": False}
-        first = sample(target, init=truth, chains=chains, num_draws=first_draws, **options).draws
-        kernel = msgld(step_size, bias_factor=bias_factor, beta=beta, invariant=True)
-        scale = torch.cov(first.flatten(0, 1).mT.double()).to(first)
-        return sample(kernel, target, first[:, -1], num_steps=num_steps, thin=thin, scale=scale, **options).draws

@@ -17,7 +17,7 @@ TITLES = {
     "gaussian": "Gaussian, white noise (exact laws)", "linear": "Linear, d = 10", "logistic": "Logistic, d = 10",
     "misspecified": "Linear, misspecified", "linear-50": "Linear, d = 50", "logistic-50": "Logistic, d = 50",
     "logistic-200": "Logistic, N = 10⁵, d = 200", "linear-million": "Linear, N = 10⁶", "logistic-million": "Logistic, N = 10⁶",
-    "network": "Network, 41 weights: predictions",
+    "network": "Network, 36 weights: predictions",
 }  # fmt: skip
 
 _SHARED = {"prior_std": 1.0, "condition": 100.0, "data_seed": 20, "noise_rows": 20_000, "noise_places": 8}
@@ -33,11 +33,8 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
     "linear-million": {**_REGRESSION, "link": "identity", "num_data": 1_000_000},
     "logistic-million": {**_REGRESSION, "link": "logit", "num_data": 1_000_000, "reference_draws": 200},
     "network": {
-        "num_data": 1000, "inputs": 3, "hidden": 8, "noise_std": 0.5, "prior_std": 1.0, "data_seed": 20, "test_points": 40,
-        "noise_rows": 1000, "noise_places": 16, "reference": {
-            "chains": 16, "first_draws": 40, "num_steps": 12_000, "thin": 20, "seed": 21, "step_size": 3e-4, "bias_factor": 400.0,
-            "beta": 0.95,
-        },
+        "num_data": 1000, "inputs": 5, "hidden": 5, "noise_std": 0.25, "prior_std": 1.0, "data_seed": 20, "test_points": 40,
+        "noise_rows": 1000, "noise_places": 16, "reference": {"chains": 16, "num_draws": 600, "seed": 21},
     },
 }  # fmt: skip
 """What makes each problem, as records hold it."""

@@ -124,5 +124,7 @@ def _weighed(
     change = (weights.mean(0) - 1)[:, None] * draws**2
     variance = 1 + change.mean(0) - mean**2
     error, effective = float(change.std(0).max()) / number**0.5, float(4 * number**2 / (weights**2).sum())
-    text = f"importance sampling, {number} pairs of the Laplace approximation worth {effective:.0f}, variances to {100 * error:.2g} %"
+    text = (
+        f"importance sampling, {number} pairs of the Laplace approximation worth {effective:.0f}, variances to {100 * error:.2g} %"
+    )
     return mean, variance, text, 2 / error**2
