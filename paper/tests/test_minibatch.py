@@ -28,7 +28,7 @@ from langevin.tuning.law import stationary_error
 SMALL = {"num_data": 400, "dim": 3, "reference_draws": 200, "noise_rows": 400}
 BATCHES = {"batches": {"20": {"chains": 4, "epochs": 3.0}}}
 TINY = {
-    "gaussian": BATCHES, "linear": {**SMALL, **BATCHES}, "logistic": {**SMALL, "batches": {"10": {"chains": 4, "epochs": 2.0}}},
+    "gaussian": BATCHES, "logistic": {**SMALL, "batches": {"10": {"chains": 4, "epochs": 2.0}}},
     "network": {
         "num_data": 100, "inputs": 1, "hidden": 2, "noise_rows": 100, "noise_places": 2, "test_points": 3,
         "reference": {"chains": 4, "num_draws": 50, "seed": 1}, **BATCHES,

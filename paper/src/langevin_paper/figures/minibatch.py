@@ -1,4 +1,4 @@
-"""The bias atlas under minibatches: error against draws per epoch, one panel for each problem and batch size; and all of it as a map."""
+"""The bias atlas under minibatches: error against draws per epoch, a panel for each problem and batch size; and all as a map."""
 
 from __future__ import annotations
 

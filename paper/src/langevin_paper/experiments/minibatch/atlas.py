@@ -1,13 +1,7 @@
-"""Every sampler, at several steps and batch sizes, against a reference, at equal numbers of single-datum gradients: a bias atlas."""
+"""A bias atlas: samplers at several steps and batch sizes, against a reference, at equal numbers of single-datum gradients."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import math
-import re
-import time
-import warnings
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -15,15 +9,10 @@ from typing import Any
 
 import torch
 
-from langevin.chains.sample import sample
-from langevin.engines import side_by_side
-from langevin.store import Samples
-from langevin.trust import TrustWarning
 from langevin_paper.chains import once
-from langevin_paper.experiments.minibatch.known import Problem
-from langevin_paper.experiments.minibatch.ladders import Rung, kernel_of, law_at, noise_of, rungs_of
-from langevin_paper.experiments.minibatch.measures import NAMES, measured
+from langevin_paper.experiments.minibatch.ladders import rungs_of
 from langevin_paper.experiments.minibatch.problems import DEFINITIONS, TITLES, problem
+from langevin_paper.experiments.minibatch.runs import run_found, run_ladder, solve
 from langevin_paper.spec import Column, Experiment, Method, Progress, Results, Scale, Setting, Table
 
 __all__ = ["MINIBATCH"]
@@ -69,11 +58,11 @@ def _measure(method: Method, name: str, given: Given, size: str, seed: int) -> d
     """Measure all settings of a method on a problem with one batch size."""
     case, batch_size, family = problem(name, given), int(size), method.settings["family"]
     if name == "gaussian":
-        rungs = {rung.name: _solved(method, rung, case, batch_size) for rung in rungs_of(method, case, batch_size, given)}
+        rungs = {rung.name: solve(method, rung, case, batch_size) for rung in rungs_of(method, case, batch_size, given)}
     elif family in ("default", "nasgld"):
-        rungs = {"found": _found(method, case, batch_size, given, seed)}
+        rungs = {"found": run_found(method, case, batch_size, given, seed)}
     else:
-        rungs = _run(method, case, batch_size, given, seed)
+        rungs = run_ladder(method, case, batch_size, given, seed)
     near = [rung for rung in rungs.values() if _is_near(rung, given["bound"])]
     curvatures, axes = torch.linalg.eigh(case.hessian)
     ratio = float(((axes * (case.noise(batch_size) @ axes)).sum(0) / curvatures).max())
@@ -84,118 +73,6 @@ def _measure(method: Method, name: str, given: Given, size: str, seed: int) -> d
 def _is_near(rung: Given, bound: float) -> bool:
     """Whether no variance is off by more than the bound and two standard errors, nor by more than the bound by its law."""
     return rung["worst"] is not None and rung["excess"] <= bound and (rung["law_worst"] is None or rung["law_worst"] <= 1.1 * bound)
-
-
-def _solved(method: Method, rung: Rung, case: Problem, batch_size: int) -> dict[str, Any]:
-    """Solve for the law of one setting."""
-    told, found = _said(rung), law_at(method, rung, case, batch_size)
-    if found is None:
-        return {**told, **dict.fromkeys(NAMES), "draws": None, "law_worst": None, "law_draws": None}
-    worst, draws, law = found
-    curvatures, axes = torch.linalg.eigh(case.hessian)
-    off = 100 * law.errors(axes, 1 / curvatures)
-    numbers = {
-        "worst": 100 * worst, "mean": float(off.abs().mean()), "signed": float(off.mean()), "least": float(off.min()),
-        "most": float(off.max()), "excess": 100 * worst, "worst_chance": 0.0, "mean_chance": 0.0, "shift": 0.0, "shift_chance": 0.0,
-    }  # fmt: skip
-    return {**told, **numbers, "ess": None, "ess_squares": None, "draws": draws, "law_worst": 100 * worst, "law_draws": draws}
-
-
-def _said(rung: Rung) -> dict[str, Any]:
-    return {"step": rung.step, "factor": rung.factor, "beta": rung.beta}
-
-
-def _run(method: Method, case: Problem, batch_size: int, given: Given, seed: int) -> dict[str, dict[str, Any]]:
-    """Run the settings of a ladder from draws of the reference, side by side where the sampler allows it."""
-    own, chains = method.settings, given["batches"][str(batch_size)]["chains"]
-    rungs = rungs_of(method, case, batch_size, given)
-    cost = 2 * batch_size if own["centred"] else batch_size
-    steps = max(20, round(given["batches"][str(batch_size)]["epochs"] * case.num_data / cost))
-    thin = math.ceil(steps / given["most_draws"])
-    kernels = [kernel_of(method, rung, case, batch_size, torch.float32, given["warmup"]) for rung in rungs]
-    together = [kernels] if own["noise"] is None else [[kernel] for kernel in kernels]
-    draws, seconds = [], 0.0
-    for group in together:
-        assert case.draw is not None
-        started = time.perf_counter()
-        start = case.draw(len(group) * chains, given["seed"] + seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", TrustWarning)  # a law that is wrong is what is looked for
-            found = sample(
-                side_by_side(group, chains) if len(group) > 1 else group[0], case.target, start, data=case.data,  # type: ignore[arg-type]
-                num_steps=given["warmup"] + steps // thin * thin, warmup=given["warmup"], thin=thin, batch_size=batch_size,
-                batches=own["batches"], control_variate=case.mode if own["centred"] else None, seed=given["seed"] + seed,
-                compile=False, progress=False,
-            )  # fmt: skip
-        draws += list(found.draws.reshape(len(group), chains, -1, start.shape[-1]))
-        seconds += time.perf_counter() - started
-    epochs = chains * steps * cost / case.num_data
-    made = {}
-    for rung, drawn in zip(rungs, draws, strict=True):
-        law = law_at(method, rung, case, batch_size) if given["linear"] else None
-        made[rung.name] = {**_said(rung), **_judged(drawn, case, epochs, law), "seconds": seconds / len(rungs)}
-    return made
-
-
-def _judged(draws: torch.Tensor, case: Problem, epochs: float, law: Any) -> dict[str, Any]:
-    """Measure draws; of chains too slow for their length, the draws per epoch are those of the law, where it is known."""
-    found = measured(draws, case)
-    counted = None if found["ess"] is None else found["ess"] / epochs
-    is_slow = counted is not None and found["ess"] < 2 * len(draws)  # mostly the chains' independent starts
-    by_law = None if law is None else law[1]
-    return {
-        **found, "epochs": epochs, "counted": counted, "is_slow": is_slow, "law_worst": None if law is None else 100 * law[0],
-        "law_draws": by_law, "draws": by_law if is_slow and by_law is not None else counted,
-    }  # fmt: skip
-
-
-def _found(method: Method, case: Problem, batch_size: int, given: Given, seed: int) -> dict[str, Any]:
-    """Run what finds its settings: as many steps as there are single-datum gradients for, which it does not say beforehand."""
-    own, chains = method.settings, given["batches"][str(batch_size)]["chains"]
-    epochs = given["batches"][str(batch_size)]["epochs"]
-    options: dict[str, Any] = {
-        "data": case.data, "batch_size": batch_size, "seed": given["seed"] + seed, "compile": False, "progress": False,
-    }  # fmt: skip
-    is_auto = own["family"] == "default"
-    cost = 2 * batch_size if own["centred"] else batch_size
-    steps = max(20, round(epochs * case.num_data / cost))
-    assert case.target is not None
-    assert case.draw is not None
-    started = time.perf_counter()
-    with warnings.catch_warnings(record=True) as heard, contextlib.redirect_stdout(io.StringIO()) as spoken:
-        warnings.simplefilter("always", TrustWarning)
-        if is_auto:
-            noise = float(torch.linalg.eigvals(torch.linalg.solve(case.hessian, noise_of(method, case, batch_size))).abs().max())
-            thin = min(100, max(1, round((3 + noise) / 3)))  # about what it will take, so that the budget is about kept
-            start = case.draw(1, given["seed"] + seed)[0] if given["starts"] == "reference" else None
-            found = sample(
-                case.target, init=start, chains=chains, num_draws=max(20, steps // thin),
-                control_variate="auto" if own["centred"] else None, **options,
-            )  # fmt: skip
-        else:
-            thin = math.ceil(steps / given["most_draws"])
-            start = case.draw(chains, given["seed"] + seed)
-            found = sample(
-                kernel_of(method, Rung("found", 1.0, 0.0, 0.0), case, batch_size, torch.float32, 1), case.target, start,
-                num_steps=given["warmup"] + steps // thin * thin, warmup=given["warmup"], thin=thin, scale="auto", **options,
-            )  # fmt: skip
-    seconds = time.perf_counter() - started
-    text = spoken.getvalue()
-    if is_auto:
-        thin = int(told[1]) if (told := re.search(r"one in (\d+) is kept", text)) else 1
-    has_centre = "control variates" in text
-    used = len(found.draws) * found.draws.shape[1] * thin * batch_size * (2 if has_centre else 1) / case.num_data
-    judged = _judged(found.draws, case, used, None)
-    return {
-        **judged, "seconds": seconds, "warmup_gradients": _warmup(found, text), "has_centre": has_centre, "text": text,
-        "warnings": [str(warning.message) for warning in heard if issubclass(warning.category, TrustWarning)],
-    }  # fmt: skip
-
-
-def _warmup(found: Samples, text: str) -> int:
-    """Return the full gradients of each chain before the run."""
-    told = re.search(r"learnt from (\d+) gradients", text)
-    return found.warmup_gradients or (int(told[1]) if told else 0)
 
 
 _FREE = {"factor": 10.0, "beta": 0.9, "noise": None, "centred": False, "shares": (0.5, 0.05, 0.005), "batches": "white"}
@@ -219,7 +96,10 @@ METHODS = (
     _method("msgld-centred", "MSGLD, centred", "msgld", centred=True),
     _method("diagonal", "corrected, diagonal Σ", "msgld", base=_ABSORBING, noise="diagonal", shares=(0.5, 0.05, 0.005)),
     _method("full", "corrected, full Σ", "msgld", base=_ABSORBING, noise="full"),
-    _method("full-centred", "corrected, full Σ, centred", "msgld", base=_ABSORBING, noise="full", centred=True, shares=(0.5, 0.15, 0.05)),
+    _method(
+        "full-centred", "corrected, full Σ, centred", "msgld", base=_ABSORBING, noise="full", centred=True,
+        shares=(0.5, 0.15, 0.05),
+    ),
     _method("nasgld", "corrected, Σ learnt", "nasgld", 'lv.nasgld() with scale="auto"', base=_ABSORBING, noise="learnt"),
     _method("default", "without settings", "default", "lv.sample, control_variate=None", base=_ABSORBING, noise="learnt"),
     _method(
@@ -265,23 +145,23 @@ MINIBATCH = Experiment(
     section="Not in the paper: gradient noise",
     about="Every sampler at several steps and batch sizes n, against a reference, at equal numbers of single-datum gradients; an "
     "epoch is N of them, and a step with control variates (centred) takes 2 n. Uncorrected samplers let the noise of their "
-    "gradients heat the law; corrected ones absorb it, from a Σ that is full, diagonal or learnt. Minibatches are reshuffled epochs "
-    "or white (rows with replacement). The ladder has shares of the largest stable step; for uncorrected samplers also the setting "
-    "with the most draws whose law, on the Gaussian of the same curvature and noise, is off by at most 10 % (tuned, over a, β and "
-    "the step). A table shows the setting with the most draws per epoch among those near enough: along no axis of the posterior is "
+    "gradients heat the law; corrected ones absorb it, from a Σ that is full, diagonal or learnt. Minibatches are reshuffled "
+    "epochs or white (rows with replacement). The ladder has shares of the largest stable step; for uncorrected samplers also the "
+    "setting with the most draws whose law, on the Gaussian of like curvature and noise, is off by at most 10 % (tuned, over a, β "
+    "and the step). A table shows the setting with the most draws per epoch among those near enough: along no axis of the posterior is "
     "the variance off by more than 10 % and two standard errors, nor by more than 11 % by its law. Chains start at draws of the "
     "reference, but for those without settings, which find it.",
     methods=METHODS,
     scales=(
-        _scale("quick", 12, {
-            "gaussian": _sizes(n10=(0, 0), n100=(0, 0), n1000=(0, 0)), "linear": _sizes(n100=(32, 8.0)),
-            "logistic": _sizes(n10=(32, 4.0), n100=(32, 12.0)), "misspecified": _sizes(n100=(32, 12.0)),
-            "network": {**_SMALL_NETWORK, **_sizes(n10=(16, 10.0))},
+        _scale("quick", 20, {
+            "gaussian": _sizes(n10=(0, 0), n100=(0, 0), n1000=(0, 0)), "linear": _sizes(n100=(16, 8.0)),
+            "logistic": _sizes(n10=(32, 3.0), n100=(32, 8.0)), "misspecified": _sizes(n100=(16, 10.0)),
+            "network": {**_SMALL_NETWORK, **_sizes(n10=(16, 6.0))},
         }),
-        _scale("short", 90, {
-            "gaussian": _sizes(n10=(0, 0), n100=(0, 0), n1000=(0, 0)), "linear": _sizes(n100=(64, 10.0)),
-            "logistic": _sizes(n10=(128, 6.0), n100=(64, 25.0), n1000=(32, 20.0)), "misspecified": _sizes(n100=(64, 20.0)),
-            "logistic-50": _sizes(n100=(32, 12.0)), "network": _sizes(n10=(32, 15.0), n100=(32, 30.0)),
+        _scale("short", 70, {
+            "gaussian": _sizes(n10=(0, 0), n100=(0, 0), n1000=(0, 0)), "linear": _sizes(n100=(64, 8.0)),
+            "logistic": _sizes(n10=(128, 5.0), n100=(64, 20.0), n1000=(8, 60.0)), "misspecified": _sizes(n100=(64, 15.0)),
+            "logistic-50": _sizes(n100=(32, 8.0)), "network": _sizes(n10=(32, 10.0), n100=(32, 20.0)),
         }),
         _scale("paper", 1000, {
             "gaussian": _sizes(n10=(0, 0), n100=(0, 0), n1000=(0, 0)),
@@ -303,7 +183,7 @@ MINIBATCH = Experiment(
     ),
     settings=(
         Setting("step size", "a share of the largest stable ε on a Gaussian of the curvature k, or tuned by the law", "ours"),
-        Setting("a and β", "uncorrected: 10 and 0.9, or tuned; corrected: 100 and 0.99; learnt and without settings: found", "ours"),
+        Setting("a and β", "uncorrected: 10 and 0.9, or tuned; corrected: 100 and 0.99; found where Σ is learnt", "ours"),
         Setting("scales of pSGLD and ASGLD", "steps are divided by their mean; they are learnt in the warm-up", "ours"),
         Setting("warm-up", "300 steps, not counted; without settings about 1,200 gradients of all data for each chain", "ours"),
         Setting("Σ", "from rows at draws of the reference, where it is not learnt", "ours"),

@@ -71,7 +71,7 @@ def kernel_of(method: Method, rung: Rung, case: Problem, batch_size: int, dtype:
 
 
 def law_at(method: Method, rung: Rung, case: Problem, batch_size: int) -> tuple[float, float, Law] | None:
-    """Return the worst relative error of a variance and the draws per epoch on the Gaussian of the problem's curvature and noise."""
+    """Return the worst relative error of a variance and the draws per epoch, on a Gaussian of like curvature and noise."""
     noise = noise_of(method, case, batch_size)
     kernel = kernel_of(method, rung, case, batch_size, torch.float64, warmup=1)
     law = law_of(kernel, case.hessian, noise, period=_period(method, case, batch_size), squares=(noise + case.hessian).diagonal())
@@ -97,7 +97,7 @@ def _largest(family: str, factor: float, beta: float) -> float:
 
 
 def _tuned(method: Method, case: Problem, batch_size: int, given: Given) -> Rung:
-    """Return the setting with the most draws whose law is off by at most the bound along three axes: softest, stiffest, noisiest."""
+    """Return the setting with the most draws whose law keeps the bound along three axes: softest, stiffest, noisiest."""
     family = _LIKE.get(method.settings["family"], method.settings["family"])
     curvatures, axes = torch.linalg.eigh(case.hessian)
     heats = (axes * (noise_of(method, case, batch_size) @ axes)).sum(0)

@@ -83,7 +83,7 @@ def _stationary(transition: Tensor, noise: Tensor) -> Tensor:
 
 
 def _cancelling(transition: Tensor, white: Tensor, inverse: Tensor, period: int) -> Tensor:
-    """Turn the law under white noise into that under noise that cancels over epochs, as `langevin.tuning.law` does for one direction."""
+    """Turn the law under white noise into that under noise that cancels over epochs: `langevin.tuning.law` has the formula."""
     eye = torch.eye(len(transition), dtype=torch.float64)
     power = torch.linalg.matrix_power(transition, period)
     total = inverse - transition @ (eye - power) @ inverse @ inverse / period - eye

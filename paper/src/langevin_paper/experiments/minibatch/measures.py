@@ -12,8 +12,10 @@ from langevin_paper.experiments.minibatch.known import Problem
 
 __all__ = ["NAMES", "measured"]
 
-NAMES = ("worst", "worst_chance", "mean", "mean_chance", "signed", "least", "most", "excess", "shift", "shift_chance")
-NAMES += ("ess", "ess_squares")  # of the worst coordinate, and of its square about the true mean
+NAMES = (
+    "worst", "worst_chance", "mean", "mean_chance", "signed", "least", "most", "excess", "shift", "shift_chance",
+    "ess", "ess_squares",  # of the worst coordinate, and of the worst square of one
+)  # fmt: skip
 
 
 def measured(draws: Tensor, case: Problem) -> dict[str, Any]:

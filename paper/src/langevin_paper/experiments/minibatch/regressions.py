@@ -61,6 +61,7 @@ def noisy_gaussian(given: Mapping[str, Any]) -> Problem:
 
 
 def regression(given: Mapping[str, Any]) -> Problem:
+    """Return a regression on stretched and rotated inputs; errors that grow with the first of them make it misspecified."""
     number, dim, seed, at = given["num_data"], given["dim"], given["data_seed"], stream(Purpose.DATA)
     stds = torch.logspace(0, -0.5, dim, base=given["condition"])
     x = (normal(seed, at, 1, number * dim).reshape(number, dim) * stds) @ _rotation(dim, seed).float()
