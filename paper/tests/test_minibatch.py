@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from langevin_paper.atlas_findings import atlas_findings
 from langevin_paper.experiments.minibatch import atlas
 from langevin_paper.experiments.minibatch.atlas import MINIBATCH
 from langevin_paper.experiments.minibatch.ladders import kernel_of, law_at, noise_of, rungs_of
@@ -17,7 +18,8 @@ from langevin_paper.experiments.minibatch.measures import measured
 from langevin_paper.experiments.minibatch.network import Network
 from langevin_paper.experiments.minibatch.problems import DEFINITIONS, TITLES, problem
 from langevin_paper.experiments.minibatch.regressions import Regression
-from langevin_paper.record import Record, Records
+from langevin_paper.figures import View
+from langevin_paper.record import Record, Records, read_records
 from langevin_paper.report import plain_tables, write_report
 from langevin_paper.worker import Cell, execute
 
@@ -25,6 +27,7 @@ import langevin as lv
 from langevin.targets import Batch
 from langevin.tuning.law import stationary_error
 
+DOCS = Path(__file__).parents[2] / "docs" / "minibatch"
 SMALL = {"num_data": 400, "dim": 3, "reference_draws": 200, "noise_rows": 400}
 BATCHES = {"batches": {"20": {"chains": 4, "epochs": 3.0}}}
 TINY = {
@@ -188,4 +191,35 @@ def test_every_problem_has_a_title_and_every_scale_knows_its_problems():
         json.dumps(dict(scale.settings))
 
 
-DOCS = Path(__file__).parents[2] / "docs" / "minibatch"
+def test_the_committed_page_is_made_from_the_committed_records(tmp_path):
+    write_report(DOCS / "records", tmp_path)
+    assert (tmp_path / "report.md").read_text() == (DOCS / "report.md").read_text()
+
+
+def test_the_committed_records_have_the_settings_of_this_version():
+    found = read_records(DOCS / "records")
+    assert not found.problems
+    assert {record.method for record in found.records} == {method.name for method in MINIBATCH.methods}
+    for record in found.records:
+        settings = MINIBATCH.settings_of(MINIBATCH.method(record.method), MINIBATCH.scale(record.scale))
+        assert json.dumps(record.settings, sort_keys=True) == json.dumps(settings, sort_keys=True)
+
+
+def test_the_findings_are_those_of_the_records():
+    """A changed record changes its sentence."""
+    records = read_records(DOCS / "records").records
+
+    def said(change):
+        changed = []
+        for record in records:
+            results = json.loads(json.dumps(record.results))
+            if record.method == "full":
+                change(results["logistic"]["100"]["best"])
+            changed.append(replace(record, results=results))
+        return next(text for text in atlas_findings(View(MINIBATCH, tuple(changed), {})) if "d = 10, n = 100: aim 0.7" in text)
+
+    assert "corrected, full Σ 0.123 draws per epoch" in said(lambda best: best.update(draws=0.123))
+    assert "worst variance off by 1.5 %" in said(
+        lambda best: best.update(draws=0.9, worst=1.5)
+    )
+    assert "reached. " in said(lambda best: best.update(draws=0.9, worst=1.5))

@@ -54,8 +54,11 @@ def _best(own: Found, methods: Mapping[str, Method], *kinds: str) -> tuple[str, 
 
 
 def _said(label: str, rung: Rung) -> str:
-    chance = f", chance {rung['worst_chance']:.1f} %" if rung["worst_chance"] else ""
-    return f"{label} {rung['draws']:.3g} draws per epoch, worst variance off by {rung['worst']:.2g} %{chance}"
+    if rung.get("is_slow") and rung["law_worst"] is not None:
+        return f"{label} {rung['draws']:.3g} draws per epoch and a worst variance off by {rung['law_worst']:.2g} %, both by its law"
+    law = f" (by its law {rung['law_draws']:.3g})" if rung["law_draws"] and rung["law_draws"] != rung["draws"] else ""
+    chance = f" (chance {rung['worst_chance']:.1f} %)" if rung["worst_chance"] else ""
+    return f"{label} {rung['draws']:.3g} draws per epoch{law}, worst variance off by {rung['worst']:.2g} %{chance}"
 
 
 def _one_draw(title: str, own: Found, methods: Mapping[str, Method]) -> str:
@@ -104,20 +107,15 @@ def _others(title: str, own: Found, methods: Mapping[str, Method]) -> str:
 def _network(title: str, own: Found, methods: Mapping[str, Method]) -> str:
     """Say what each form does to the variances of predictions, step by step."""
 
-    def ladder(name: str) -> str:
-        shown = [
-            f"{rung}: unstable"
-            if found["worst"] is None
-            else f"{rung}: {found['least']:+.0f} to {found['most']:+.0f} %, {found['draws']:.2g}"
-            for rung, found in own[name]["rungs"].items()
-        ]
-        return f"{methods[name].label} {', '.join(shown)}"
+    def told(rung: Rung) -> str:
+        if rung["worst"] is None:
+            return "unstable"
+        return f"{rung['least']:+.0f} to {rung['most']:+.0f} % (chance {rung['worst_chance']:.0f} %), {rung['draws']:.2g} draws"
 
-    chance = next((rung["worst_chance"] for result in own.values() for rung in result["rungs"].values() if rung["worst"]), None)
-    names = [
-        name
-        for name in ("msgld-white", "diagonal", "full", "nasgld", "default", "msgld-centred", "full-centred", "default-centred")
+    names = ("msgld-white", "diagonal", "full", "nasgld", "default", "msgld-centred", "full-centred", "default-centred")
+    ladders = [
+        f"{methods[name].label}: {', '.join(f'{step} {told(rung)}' for step, rung in own[name]['rungs'].items())}"
+        for name in names
+        if name in own
     ]
-    shown = "; ".join(ladder(name) for name in names if name in own)
-    by_chance = "" if chance is None else f" (of the worst of 40, chance of the order of {chance:.0f} %)"
-    return f"{title}: errors of the variances of predictions{by_chance} and draws per epoch, by step: {shown}."
+    return f"{title}: errors of the variances of predictions, and draws per epoch, by step. {'; '.join(ladders)}."

@@ -83,8 +83,8 @@ FIGURES: dict[str, Sequence[Drawn]] = {
     "minibatch": (
         Drawn(
             "race",
-            "The worst error of a variance against independent draws per epoch, every sampler at all its steps. Grey: uncorrected "
-            "(hollow: white minibatches); pink: corrected by a diagonal; orange: corrected; light blue: control variates; blue: "
+            "The mean error of the variances against independent draws per epoch, every sampler at all its steps. Grey: "
+            "uncorrected (hollow: white minibatches); pink: corrected by a diagonal; orange: corrected; light blue: control variates; blue: "
             "both. "
             "Errors and draws beyond the edges are drawn at them; the shade is 10 %.",
             race_figure,

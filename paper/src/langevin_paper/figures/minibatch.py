@@ -22,7 +22,7 @@ COLOURS = {"uncorrected": "#7F7F7F", "centred": "#56B4E9", "corrected": "#D55E00
 MARKERS = {"sgld": "o", "psgld": "v", "sghmc": "D", "msgld": "s", "asgld": "^", "nasgld": "P", "default": "*"}
 RUNGS = ("0.5", "0.05", "0.005", "tuned")
 LOW, HIGH, LEAST, MOST = 0.5, 3000.0, 5e-4, 1000.0
-COLUMNS = 4
+COLUMNS, MAP_COLUMNS = 4, 6
 Parts = dict[tuple[str, str], dict[str, Mapping[str, Any]]]
 
 
@@ -49,7 +49,7 @@ def kind_of(method: Method) -> str:
 
 
 def race_figure(view: View) -> Figure | None:
-    """Draw the worst error of a variance against draws per epoch, all settings; those that absorb the noise stand out."""
+    """Draw the mean error of the variances against draws per epoch, all settings; those that absorb the noise stand out."""
     found = parts(view)
     if not found:
         return None
@@ -60,8 +60,12 @@ def race_figure(view: View) -> Figure | None:
             if method.name in methods:
                 _draw_method(panel, method, methods[method.name]["rungs"])
         panel.axvline(1.0, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
-        panel.axhspan(LOW / 2, 10, color=FAINT, zorder=0, linewidth=0)
-        decorate(panel, "draws per epoch", "worst variance error, %" if place % COLUMNS == 0 else "")
+        panel.axhspan(LOW / 2, 10, color=FAINT, alpha=0.4, zorder=0, linewidth=0)
+        decorate(
+            panel,
+            "draws per epoch" if place >= len(found) - COLUMNS else "",
+            "mean variance error, %" if place % COLUMNS == 0 else "",
+        )
         panel.set(xscale="log", yscale="log", xlim=(LEAST / 2, MOST), ylim=(LOW / 1.5, 1.5 * HIGH))
         panel.set_title(f"{TITLES[name]}, n = {size}", fontsize=8.5, color=INK, loc="left")
     for panel in panels[len(found) :]:
@@ -71,10 +75,10 @@ def race_figure(view: View) -> Figure | None:
 
 
 def _draw_method(panel: Axes, method: Method, rungs: Mapping[str, Mapping[str, Any]]) -> None:
-    points = sorted((rung["draws"], rung["worst"]) for rung in rungs.values() if rung["draws"] is not None)
+    points = sorted((rung["draws"], rung["mean"]) for rung in rungs.values() if rung["draws"] is not None)
     if not points:
         return
-    x, y = zip(*((min(MOST, max(LEAST, draws)), min(HIGH, max(LOW, worst))) for draws, worst in points), strict=True)
+    x, y = zip(*((min(MOST, max(LEAST, draws)), min(HIGH, max(LOW, error))) for draws, error in points), strict=True)
     panel.plot(x, y, linewidth=0.7, zorder=2, **_style(method))
 
 
@@ -104,16 +108,18 @@ def atlas_figure(view: View) -> Figure | None:
     if not found:
         return None
     shown = [method for method in view.experiment.methods if any(method.name in methods for methods in found.values())]
-    figure = Figure(figsize=(2.2 + 1.55 * len(found), 1.0 + 0.24 * len(shown)), layout="constrained")
-    panels = figure.subplots(1, len(found), squeeze=False)[0]
-    for place, (panel, ((name, size), methods)) in enumerate(zip(panels, found.items(), strict=True)):
+    rows = -(-len(found) // MAP_COLUMNS)
+    figure, panels = panel_grid(rows, MAP_COLUMNS, 1.9, 0.6 + 0.22 * len(shown))
+    for panel in panels[len(found) :]:
+        panel.axis("off")
+    for place, (panel, ((name, size), methods)) in enumerate(zip(panels, found.items(), strict=False)):
         heights = [[_height(value) for _, value in _row(methods, method)] for method in shown]
         panel.imshow(heights, cmap="YlOrRd", vmin=0, vmax=3, aspect="auto")
         for y, method in enumerate(shown):
             for x, (text, value) in enumerate(_row(methods, method)):
                 dark = value is not None and value > 100
                 panel.text(x, y, text, ha="center", va="center", fontsize=5.5, color="white" if dark else INK)
-        panel.set_yticks(range(len(shown)), [method.label for method in shown] if place == 0 else [])
+        panel.set_yticks(range(len(shown)), [method.label for method in shown] if place % MAP_COLUMNS == 0 else [""] * len(shown))
         panel.set_xticks(range(len(RUNGS)), RUNGS)
         panel.tick_params(labelsize=6.5, length=0, colors=INK)
         panel.set_title(f"{TITLES[name].replace(' (exact laws)', '')}\nn = {size}", fontsize=6.5, color=INK)
