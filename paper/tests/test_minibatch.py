@@ -219,7 +219,5 @@ def test_the_findings_are_those_of_the_records():
         return next(text for text in atlas_findings(View(MINIBATCH, tuple(changed), {})) if "d = 10, n = 100: aim 0.7" in text)
 
     assert "corrected, full Σ 0.123 draws per epoch" in said(lambda best: best.update(draws=0.123))
-    assert "worst variance off by 1.5 %" in said(
-        lambda best: best.update(draws=0.9, worst=1.5)
-    )
+    assert "worst variance off by 1.5 %" in said(lambda best: best.update(draws=0.9, worst=1.5))
     assert "reached. " in said(lambda best: best.update(draws=0.9, worst=1.5))
