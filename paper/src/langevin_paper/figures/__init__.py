@@ -83,9 +83,9 @@ FIGURES: dict[str, Sequence[Drawn]] = {
     "minibatch": (
         Drawn(
             "race",
-            "The mean error of the variances against independent draws per epoch, every sampler at all its steps. Grey: uncorrected "
-            "(hollow: white minibatches); pink: corrected by a diagonal; orange: corrected; light blue: control variates; dark "
-            "blue: both. Errors and draws beyond the edges are drawn at them; the shade is below 10 %.",
+            "The mean error of the variances against independent draws per epoch, every sampler at all its steps. Grey: not "
+            "corrected (hollow: white minibatches); pink: corrected by a diagonal; orange: corrected; light blue: control "
+            "variates; dark blue: both. Errors and draws beyond the edges are drawn at them; the shade is below 10 %.",
             race_figure,
         ),
         Drawn(
