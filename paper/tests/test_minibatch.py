@@ -122,6 +122,7 @@ def test_the_tuned_setting_is_at_the_bound(name):
     assert draws > 0
 
 
+@pytest.mark.filterwarnings("ignore::langevin.TrustWarning")
 def test_a_run_has_its_law():
     """SGLD with much heat, on a linear regression: variances within 4 standard errors of what the law says."""
     case, method = problem("linear", {**DEFINITIONS["linear"], **SMALL}), MINIBATCH.method("sgld-white")

@@ -136,7 +136,9 @@ def _row(methods: Mapping[str, Mapping[str, Any]], method: Method) -> Iterator[t
         elif rung["worst"] is None:
             yield "unstable", math.inf
         else:
-            yield f"{rung['worst']:.0f}" if rung["worst"] < 1e4 else f"{rung['worst']:.0e}", rung["worst"]
+            by_law = rung.get("is_slow") and rung["law_worst"] is not None
+            worst = rung["law_worst"] if by_law else rung["worst"]
+            yield (f"{worst:.0f}" if worst < 1e4 else f"{worst:.0e}") + (" *" if by_law else ""), worst
 
 
 def _height(value: float | None) -> float:
