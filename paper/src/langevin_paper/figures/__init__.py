@@ -85,14 +85,14 @@ FIGURES: dict[str, Sequence[Drawn]] = {
             "race",
             "The mean error of the variances against independent draws per epoch, every sampler at all its steps. Grey: not "
             "corrected (hollow: white minibatches); pink: corrected by a diagonal; orange: corrected; light blue: control "
-            "variates; dark blue: both. Beyond the edges they are drawn at them. The shade is below 10 %; the errors of slow chains, on "
-            "the left, are mostly chance.",
+            "variates; dark blue: both. Beyond the edges they are drawn at them. The shade is below 10 %; the errors of slow "
+            "chains, on the left, are mostly chance.",
             race_figure,
         ),
         Drawn(
             "atlas",
-            "The worst error of a variance, percent, by share of the largest stable step, and as tuned by the law (or found). With a "
-            "star: by the law, where chains are too slow to say; chance is in all others.",
+            "The worst error of a variance, percent, by share of the largest stable step, and as tuned by the law (or found). With "
+            "a star: by the law, where chains are too slow to say; chance is in all others.",
             atlas_figure,
         ),
     ),
