@@ -29,7 +29,7 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
     "misspecified": {**_REGRESSION, "link": "identity", "growth": 2.0},
     "linear-50": {**_REGRESSION, "link": "identity", "dim": 50},
     "logistic-50": {**_REGRESSION, "link": "logit", "dim": 50},
-    "logistic-200": {**_REGRESSION, "link": "logit", "num_data": 100_000, "dim": 200},
+    "logistic-200": {**_REGRESSION, "link": "logit", "num_data": 100_000, "dim": 200, "reference_draws": 8000},
     "linear-million": {**_REGRESSION, "link": "identity", "num_data": 1_000_000},
     "logistic-million": {**_REGRESSION, "link": "logit", "num_data": 1_000_000, "reference_draws": 200},
     "network": {
