@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any
 
+from langevin_paper.atlas_findings import atlas_findings
 from langevin_paper.experiments.invariant.problems import TITLES
 from langevin_paper.figures import View
 
@@ -117,5 +118,6 @@ FINDINGS: dict[str, Callable[[View], list[str]]] = {
     "invariant-integrator": _integrator,
     "invariant-efficiency": _efficiency,
     "invariant-ravine": _ravine,
+    "minibatch": atlas_findings,
 }
 """By experiment."""

@@ -9,6 +9,7 @@ from langevin_paper.experiments.invariant.integrator import INTEGRATOR
 from langevin_paper.experiments.invariant.law import LAW
 from langevin_paper.experiments.invariant.ravine import INVARIANT_RAVINE
 from langevin_paper.experiments.landsat import LANDSAT
+from langevin_paper.experiments.minibatch.atlas import MINIBATCH
 from langevin_paper.experiments.mixture import MIXTURE
 from langevin_paper.experiments.networks import CIFAR10, CIFAR100, MNIST
 from langevin_paper.experiments.ravine import RAVINE
@@ -21,10 +22,10 @@ EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
         *(GAUSSIAN, MIXTURE, RAVINE, RAVINE_SEARCH, LANDSAT, MNIST, CIFAR10, CIFAR100),
-        *(LAW, INTEGRATOR, EFFICIENCY, INVARIANT_RAVINE),
+        *(LAW, INTEGRATOR, EFFICIENCY, INVARIANT_RAVINE, MINIBATCH),
     )
 }
-"""In the order of the paper, then the study of the invariant forms; `langevin-paper list` shows them."""
+"""In the order of the paper, then the study of the invariant forms, and of minibatches; `langevin-paper list` shows them."""
 
 
 def find(name: str) -> Experiment:

@@ -10,6 +10,7 @@ from langevin.diagnostics.panels import INK
 from langevin_paper.figures.base import Drawn, View, panel_grid, png, put_legend, put_title
 from langevin_paper.figures.densities import draw_energy, draw_errors, gaussian_figure, mixture_figure
 from langevin_paper.figures.invariant import efficiency_figure, factor_figure, integrator_figure, step_figure
+from langevin_paper.figures.minibatch import atlas_figure, race_figure
 from langevin_paper.figures.networks import cifar_figure, draw_accuracy, landsat_figure, mnist_figure
 from langevin_paper.figures.ravines import draw_path, ravine_figure, ravine_grid, regression_figure, search_figure
 from langevin_paper.spec import Method
@@ -77,6 +78,22 @@ FIGURES: dict[str, Sequence[Drawn]] = {
             "Independent draws per 1000 gradients on fresh seeds. Dot: median; line: least to most; blue: invariant forms; "
             "hollow: off by more than the bound, or unstable, on fresh seeds.",
             efficiency_figure,
+        ),
+    ),
+    "minibatch": (
+        Drawn(
+            "race",
+            "The mean error of the variances against independent draws per epoch, every sampler at all its steps. Grey: not "
+            "corrected (hollow: white minibatches); pink: corrected by a diagonal; orange: corrected; light blue: control "
+            "variates; dark blue: both. Beyond the edges they are drawn at them. The shade is below 10 %; the errors of slow "
+            "chains, on the left, are mostly chance.",
+            race_figure,
+        ),
+        Drawn(
+            "atlas",
+            "The worst error of a variance, percent, by share of the largest stable step, and as tuned by the law (or found). With "
+            "a star: by the law, where chains are too slow to say; chance is in all others.",
+            atlas_figure,
         ),
     ),
 }
