@@ -1,8 +1,8 @@
 """The noise of a gradient, as a kernel absorbs it: its covariance Σ, beside what the gradient says of the target.
 
 The second moment of a noisy gradient, the matrix V of equation (2), has two parts: ``V = E[g g^T] = Σ + τ K``, where K is the mean
-Hessian (by parts, on any target). Both are needed for a step that is exact whatever the noise: a friction D that takes out of the velocity
-just the heat that the noise brings in,
+Hessian (by parts, on any target). Both are needed for a step that is exact whatever the noise: a friction D that takes out of the
+velocity just the heat that the noise brings in,
 
     ``D = Σ (2 τ I + S (Σ - τ K) / 2)^-1``,    S = h^2 G + 2 ε    (`kernels.Invariant`; docs/theory.md, section 6).
 

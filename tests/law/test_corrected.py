@@ -112,6 +112,20 @@ def test_the_forms_of_a_covariance_agree():
     torch.testing.assert_close(path(FORMS["msgld"](0.02, noise=low_rank), START), expected, rtol=1e-12, atol=1e-12)
 
 
+def test_settings_side_by_side_share_their_noise():
+    one = torch.ones(3, dtype=torch.float64)
+    kernels = [FORMS["msgld"](eps, noise=(one, one)) for eps in (0.01, 0.02)]
+    both = lv.side_by_side(kernels).for_run(0, START)
+    noise = torch.zeros(2, 2, 3, dtype=torch.float64)
+    known = Evaluation(torch.zeros(2), START)
+    together = both.step(both.init(START), known, noise).position
+    for index, kernel in enumerate(kernels):
+        alone = kernel.step(kernel.init(START), known, noise).position
+        torch.testing.assert_close(together[index], alone[index], rtol=1e-14, atol=1e-14)
+    with pytest.raises(ValueError, match="the same tensor in all kernels"):
+        lv.side_by_side([FORMS["msgld"](0.01, noise=(one, one)), FORMS["msgld"](0.01, noise=(2 * one, one))])
+
+
 def steep(x):
     return np.log(np.cosh(3 * x)) + x * x / 4
 

@@ -33,6 +33,7 @@ from langevin.tuning import AFTER_WARMUP, Found, find_step_size, noisy_size, sam
 __all__ = ["run_without"]
 
 CHAINS, DRAWS = 8, 1000
+_NEAR = 3.0  # noise over signal of control variates up to which chains are near their centre: further out it changes with the place
 _DRAW_STEPS = 3.0  # an effective draw should take no more kept draws than this: where it takes more steps, fewer are kept
 _MOST_THIN = 100
 _ROUGH = (
@@ -166,7 +167,8 @@ def _absorbed(
     learnt = learn_noise_of(sampler, found, plan, target, columns)
     if plan.batch_size is not None and may_centre:
         centred = learn_noise_of(sampler, found, plan, target, columns, found.centre)
-        if 2 * (found.steps_per_draw + centred.ratio) < found.steps_per_draw + learnt.ratio:
+        pays = 2 * (found.steps_per_draw + centred.ratio) < found.steps_per_draw + learnt.ratio
+        if pays and centred.ratio < _NEAR:
             plan, learnt = dataclasses.replace(plan, mode=found.centre), centred
     size = noisy_size(found.size, learnt.ratio, learnt.heat)
     longer, smaller = (found.size / size) ** 0.5, size / found.size

@@ -162,8 +162,12 @@ def side_by_side(kernels: Sequence[Kernel], chains_each: int = 1) -> SideBySide:
 def _twin(name: str, values: list[Any], by_chain: Callable[[Sequence[float]], Tensor]) -> Any:
     """Return a kernel, or a part of one, whose numbers are tensors; its schedules mean nothing."""
     first = values[0]
-    if all(isinstance(value, Schedule) for value in values):
+    if all(isinstance(value, Schedule) or value is first for value in values):
         return first
+    if all(isinstance(value, Tensor) for value in values):
+        if all(torch.equal(value, first) for value in values):
+            return first
+        raise needs("side_by_side", name, "the same tensor in all kernels", [tuple(value.shape) for value in values])
     if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
         return by_chain(values)
     if not all(type(value) is type(first) for value in values):
