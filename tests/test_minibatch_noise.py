@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 import pytest
@@ -269,6 +270,22 @@ def test_a_noise_that_turns_is_said_and_bounds_the_step():
     kernel = lv.msgld(1e-3, bias_factor=300.0, beta=0.9, invariant=True, noise="corrected")
     with pytest.warns(lv.TrustWarning, match="from place to place"):
         lv.sample(kernel, posterior, posterior.init(4), num_steps=20, data=(x, y), batch_size=5, **QUICK)
+
+
+@pytest.mark.parametrize("times", [0.5, 1.0, 2.0])
+def test_a_noise_that_is_another_in_the_end_is_said(times):
+    """Given wrongly, here; one that is learnt far from where chains end up is as wrong."""
+    said = of_each_row(TARGET, (X, Y), torch.arange(NUM_DATA), MEAN)
+    whole = (said - said.mean(0)).mT @ (said - said.mean(0)) / NUM_DATA / BATCH
+    kernel = lv.msgld(1e-4, bias_factor=30.0, beta=0.9, invariant=True, noise=(times * whole, HESSIAN))
+    settings = {"num_steps": 300, "warmup": 100, "data": (X, Y), "batch_size": BATCH, **QUICK}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        lv.sample(kernel, TARGET, MEAN.repeat(8, 1), **settings)
+    said = [str(warning.message) for warning in caught if "noise has changed" in str(warning.message)]
+    assert len(said) == (times != 1.0)
+    for text in said:
+        assert float(re.search(r"it is ([\d.]+) ±", text)[1]) == pytest.approx(1 / times, rel=0.15)
 
 
 @pytest.mark.parametrize("found", [True, False])

@@ -73,6 +73,11 @@ class GradientNoise(ABC):
         """Return the memory after a step: what was read of it, the gradient, and ``Δθ / τ``."""
         return memory
 
+    @property
+    def variances(self) -> Tensor | None:
+        """The diagonal of Σ, (dim,), where it is known before a run."""
+        return None
+
     @abstractmethod
     def drag(self, memory: tuple[Tensor, ...], speed: Tensor, damped: Damped) -> Tensor:
         """Return ``D speed``."""
@@ -104,6 +109,11 @@ class DiagonalNoise(GradientNoise):
 
     variance: Tensor
     signal: Tensor
+
+    @property
+    @override
+    def variances(self) -> Tensor:
+        return self.variance
 
     @override
     def drag(self, memory: tuple[Tensor, ...], speed: Tensor, damped: Damped) -> Tensor:
@@ -137,6 +147,11 @@ class DenseNoise(GradientNoise):
     def is_elementwise(self) -> bool:
         return False
 
+    @property
+    @override
+    def variances(self) -> Tensor:
+        return (self.pushed * self.vectors).sum(-1)
+
     @override
     def drag(self, memory: tuple[Tensor, ...], speed: Tensor, damped: Damped) -> Tensor:
         return linear(damped(speed @ self.vectors, self.excess), self.pushed)
@@ -164,6 +179,11 @@ class LowRankNoise(GradientNoise):
     @override
     def is_elementwise(self) -> bool:
         return False
+
+    @property
+    @override
+    def variances(self) -> Tensor:
+        return self.variance + (self.vectors * self.vectors) @ self.along
 
     @override
     def drag(self, memory: tuple[Tensor, ...], speed: Tensor, damped: Damped) -> Tensor:

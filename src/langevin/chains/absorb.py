@@ -19,12 +19,22 @@ from langevin.targets import Target
 from langevin.trust import TrustWarning
 from langevin.tuning import TURNING, Cheaper, Found, Learnt, Rows, learn_noise
 
-__all__ = ["absorb", "cheaper_gradient", "inner_of", "learn_noise_of", "scale_of", "signal_in", "without_noise"]
+__all__ = [
+    "absorb",
+    "cheaper_gradient",
+    "inner_of",
+    "learn_noise_of",
+    "noise_has_changed",
+    "scale_of",
+    "signal_in",
+    "without_noise",
+]
 
 _DENSE_UP_TO = 1000  # dimensions in which Σ is a matrix
 _QUIET, _FEW, _SAVED = 0.04, 32, 8  # noise over signal in a warm-up; rows at the least; how many times fewer than all data
 _KNOWN = 0.05  # relative error of a variance, from that of Σ, above which it is said
 _TURNING_HEAT = 1.5  # ρ above which a noise that changes with the position is not absorbed well
+_CHANGED, _BEYOND, _FEW_PLACES, _LOOKED_AT = 0.2, 6.0, 4, 8_000  # share and standard errors that are said; chains; rows
 _ROUNDED = 1e-3  # of the signal that may be lost to rounding
 _SKEWED, _FELT = 1.5, 0.1  # noise that is not diagonal, and a share of the temperature that counts
 
@@ -113,6 +123,30 @@ def absorb(kernel: Kernel, found: Found, learnt: Learnt) -> tuple[Kernel, str]:
         "per draw"
     )
     return Scaled.of(made, learnt.scale) if isinstance(kernel, Scaled) else made, text
+
+
+def noise_has_changed(plan: Plan, target: Target, columns: Sequence[Tensor], positions: Tensor) -> str | None:
+    """Say so when the noise where chains ended, (chains, dim), is another than the one that was absorbed.
+
+    It may have been learnt where chains no longer are, or have been given wrongly.
+    """
+    kernel, noise = plan.kernel, plan.kernel.gradient_noise
+    expected = None if noise is None else noise.variances
+    if expected is None or plan.batch_size is None or target.gradient_noise or len(positions) < _FEW_PLACES:
+        return None
+    scale = kernel.scale if isinstance(kernel, Scaled) else Diagonal(torch.ones_like(positions[0]))
+    rows = Rows(target, columns, plan.batch_size, plan.seed, plan.mode, _LOOKED_AT)
+    squares = torch.stack([rows.deviations(positions, index, scale).square().mean(0) for index in range(len(positions))])
+    felt = expected.double() > 1e-6 * float(expected.max())
+    found = (squares[:, felt] / expected.double()[felt]).mean(-1)
+    times, error = float(found.mean()), float(found.std()) / len(found) ** 0.5
+    if abs(times - 1) < _CHANGED + _BEYOND * error:
+        return None
+    return (
+        f"the gradient's noise has changed: where the chains ended it is {times:.2g} ± {error:.1g} times what the sampler absorbs. "
+        "Where there is much noise the variances of the law are off by as much. Take a longer warmup before it is learnt, or start "
+        "nearer to the mode"
+    )
 
 
 def _check_size(kernel: Invariant, learnt: Learnt, position: Tensor) -> None:

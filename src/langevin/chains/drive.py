@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from langevin.chains.absorb import noise_has_changed
 from langevin.chains.interrupts import Interrupts
 from langevin.chains.meter import Progress, meter
 from langevin.chains.plan import Plan
@@ -70,8 +71,16 @@ def drive(
     samples = make_samples(store.read(result.kept), result, plan.chains, plan.about).with_target(target, columns or None)
     if interrupted:
         warnings.warn(f"sample() was interrupted at step {result.step}: {result.kept} draws are returned", stacklevel=5)
-    _say(samples)
+    _say(samples, None if interrupted else _noise_sentence(plan, target, columns, recorded))
     return samples
+
+
+def _noise_sentence(plan: Plan, target: Target, columns: Sequence[Tensor], recorded: Recorded) -> str | None:
+    """Return what there is to say of the gradient's noise at the end; words are not worth the draws."""
+    try:
+        return noise_has_changed(plan, target, columns, recorded.state.position[recorded.alive])
+    except Exception as error:
+        return f"the gradient's noise at the end could not be found: {type(error).__name__}: {error}"
 
 
 def _run_block(runner: Runner, plan: Plan, recorded: Recorded, interrupts: Interrupts) -> tuple[Trace, Block | None, bool]:
@@ -101,7 +110,7 @@ def interrupted_in_setup(samples: Samples, who: str) -> Samples:
     return samples
 
 
-def _say(samples: Samples) -> None:
+def _say(samples: Samples, of_noise: str | None) -> None:
     """Warn once, of everything that speaks against trusting the draws."""
     try:
         sentences = samples.trust.warnings
@@ -109,5 +118,7 @@ def _say(samples: Samples) -> None:
         return
     except Exception as error:  # nor are words worth the draws
         sentences = [f"samples.trust could not be found: {type(error).__name__}: {error}"]
+    if of_noise is not None:
+        sentences = [*sentences, of_noise]
     if sentences:
         warnings.warn("\n".join(["what speaks against these draws:", *sentences]), TrustWarning, stacklevel=6)

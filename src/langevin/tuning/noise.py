@@ -40,12 +40,13 @@ class Rows(NamedTuple):
     batch_size: int | None  # n; None for all data, whose gradient has only the artificial noise
     seed: int
     mode: Tensor | None = None  # the centre of control variates
+    most: int = _ROWS  # rows that are looked at in all
 
     def count(self, places: Tensor) -> int:
         """Return how many rows are looked at at each of some places, (places, dim)."""
         if not self.batch_size:
             return 0
-        return min(len(self.columns[0]), max(_FEWEST, min(_ROWS, 16 * _NUMBERS // places.shape[-1]) // len(places)))
+        return min(len(self.columns[0]), max(_FEWEST, min(self.most, 16 * _NUMBERS // places.shape[-1]) // len(places)))
 
     def deviations(self, places: Tensor, index: int, scale: Scale) -> Tensor:
         """Return what rows say at a place, less their mean, in the scale's coordinates: z (rows, dim) with ``Σ = E[z z^T]``."""
