@@ -15,7 +15,8 @@ from torch import Tensor
 from tqdm.auto import tqdm
 from typing_extensions import override
 
-from langevin.evidence.linear import GAUSSIANS, UNKNOWN, Linear, adaptive, linear_samplers, published
+from langevin.chains.absorb import without_noise
+from langevin.evidence.linear import GAUSSIANS, UNKNOWN, Linear, adaptive, corrected, linear_samplers, published
 from langevin.evidence.recursions import Matrix
 from langevin.evidence.report import Report, Row
 from langevin.evidence.start import advance, state_of
@@ -102,6 +103,8 @@ def _runs(num_chains: int, seed: int) -> Iterator[tuple[str, bool, Callable[[], 
     yield "msgld, invariant, noise 10 % too large", True, linear(inertial, hot(inertial.kernel))
     yield "msgld, invariant, velocity of the wrong sign", True, linear(inertial, turned_round(inertial.kernel))
     yield "msgld, published, momentum of the wrong sign", True, linear(cold, turned_round(cold.kernel))
+    absorbing = corrected(correlated)
+    yield "msgld, corrected, without its correction", True, linear(absorbing, without_noise(absorbing.kernel))
     claimed = dataclasses.replace(cold, recursion=inertial.recursion)  # the target, as Theorem 3.1 says
     yield "msgld, published, against the target", True, linear(claimed)
     yield "msgld, published; exp(x) - x", True, partial(smooth_scores, msgld(0.01), SMOOTH["exp(x) - x"], 200, seed, num_chains)

@@ -17,7 +17,7 @@ from langevin.kernels import Kernel
 from langevin.samplers import adamax_sgld, asgld, asgld_full, msgld, psgld, sghmc, sgld, sgrld
 from langevin.targets import gaussian
 
-__all__ = ["GAUSSIANS", "UNKNOWN", "Inertial", "Linear", "adaptive", "linear_samplers", "published"]
+__all__ = ["GAUSSIANS", "UNKNOWN", "Inertial", "Linear", "adaptive", "corrected", "linear_samplers", "published"]
 
 STILL = 1 - 2**-53  # the largest smoothing factor below 1: an average that stands still
 SMALL_ROOT, SMALL = 1e-5, 1e-8  # λ inside and outside of a root
@@ -123,6 +123,19 @@ def published(precision: Matrix, *, share: float = 0.2, a: float = 1.0, beta: fl
     return Linear("msgld, published", msgld(eps, bias_factor=a, beta=beta), law, precision)
 
 
+def corrected(precision: Matrix, *, share: float = 0.3, a: float = 30.0, beta: float = 0.9, ratio: float = 5.0) -> Linear:
+    """Return the invariant MSGLD that absorbs gradient noise of a variance of `ratio` times the stiffest curvature."""
+    d, stiffest = len(precision), float(np.linalg.eigvalsh(precision).max())
+    per_step = 2 + 2 * a * (1 - beta) / (1 + beta)
+    eps, covariance = share * 4 / (stiffest * per_step), ratio * stiffest * np.eye(d)
+    friction = covariance @ np.linalg.inv(2 * np.eye(d) + 0.5 * eps * per_step * (covariance - precision))
+    s = (ratio * stiffest) ** 0.5
+    law = recursions.invariant(precision, eps=eps, a=a, beta=beta, s=s, friction=friction)
+    noise = torch.as_tensor(covariance), torch.as_tensor(precision)
+    kernel = msgld(eps, bias_factor=a, beta=beta, invariant=True, noise=noise)
+    return Linear(f"msgld, corrected, noise {ratio:g} times the curvature", kernel, law, precision, gradient_noise=s)
+
+
 def linear_samplers(precision: Matrix) -> Iterator[Linear]:
     """Yield the samplers with a known law: those that are linear, and those whose averages of squares stand still."""
     d, stiffest = len(precision), float(np.linalg.eigvalsh(precision).max())
@@ -136,6 +149,7 @@ def linear_samplers(precision: Matrix) -> Iterator[Linear]:
     yield published(precision)
     for name in ("msgld", "asgld", "adamax_sgld"):
         yield adaptive(precision, name, share=0.5)
+    yield corrected(precision)
     law = recursions.overdamped(precision, eps=0.1, metric=np.linalg.inv(precision))
     matrix = torch.as_tensor(precision)
     yield Linear("sgrld, its metric the precision", sgrld(0.1, metric=lambda theta: matrix, correction=False), law, precision)

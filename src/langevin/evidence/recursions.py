@@ -77,6 +77,7 @@ def invariant(
     tau: float = 1.0,
     s: float = 0.0,
     scale: Any = None,
+    friction: Any = None,
     noise_factor: float = 1.0,
     published_order: bool = False,
 ) -> Recursion:
@@ -84,13 +85,15 @@ def invariant(
 
     v is the velocity that lasts, e the one of the last step (its noise eta). B: v -= h C^(1/2) g and e -= sqrt(2 eps) g; A: theta
     moves half way by both; O: v' = beta v + sqrt(tau (1 - beta^2)) xi and e' = sqrt(tau) eta; A again. C is the identity for MSGLD
-    and (V + lambda)^(-1/2) for ASGLD. `noise_factor` multiplies xi; the published order moves theta by the velocity before
-    it is kicked by g.
+    and (V + lambda)^(-1/2) for ASGLD. With a friction D the kick takes g + D p, p the velocity along it half way through (section 6
+    of docs/theory.md). `noise_factor` multiplies xi; the published order moves theta by the velocity before it is kicked by g.
     """
     d = len(precision)
     inputs = np.eye(6 * d).reshape(6, d, 6 * d)  # theta, v, e, g, xi, eta as functions of themselves
     theta, v, e, g, xi, eta = inputs
     h, k = strides(d, eps, a, beta, scale)
+    if friction is not None:
+        g = g + friction @ (h @ v + k * e - 0.5 * (h @ h + k * k * np.eye(d)) @ g)
     before = v
     v, e = v - h @ g, e - k * g
     theta = theta + 0.5 * (h @ (before if published_order else v) + k * e)
