@@ -225,6 +225,15 @@ def test_exact_gradients_have_nothing_to_absorb():
     assert torch.equal(plain.draws, corrected.draws)
 
 
+def test_a_noise_that_is_given_gets_the_dtype_of_the_run():
+    kernel = lv.msgld(1e-4, invariant=True, noise=(100 * HESSIAN, HESSIAN))
+    x, y = X.float(), Y.float()
+    settings = {"num_steps": 5, "data": (x, y), "batch_size": BATCH, **QUICK}
+    assert lv.sample(kernel, TARGET, MEAN.float().repeat(2, 1), **settings).draws.dtype == torch.float32
+    with pytest.raises(ValueError, match="2 dimensions, those of a position"):
+        lv.sample(kernel, lv.targets.gaussian([[1.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 2), num_steps=5, **QUICK)
+
+
 def test_the_artificial_noise_of_a_target_is_absorbed():
     target = lv.targets.gaussian([[1.0, 0.9], [0.9, 1.0]], gradient_noise=3.0)
     samples = lv.sample(target, num_draws=300, chains=32, **QUICK)

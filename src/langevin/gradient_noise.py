@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -58,6 +58,15 @@ class GradientNoise(ABC):
     def tensors(self) -> tuple[Tensor, ...]:
         """The numbers that were learnt, for a run's folder."""
         return tuple(value for entry in fields(self) if isinstance(value := getattr(self, entry.name), Tensor))
+
+    def like(self, who: str, position: Tensor) -> Self:
+        """Return the same noise for positions (..., dim) of another dtype or on another device; fails for another dim."""
+        if self.tensors and self.tensors[0].shape[0] != position.shape[-1]:
+            raise needs(who, "noise", f"{position.shape[-1]} dimensions, those of a position", self.tensors[0].shape[0])
+        changed = {
+            entry.name: value.to(position) for entry in fields(self) if isinstance(value := getattr(self, entry.name), Tensor)
+        }
+        return replace(self, **changed)
 
     def start(self, position: Tensor) -> tuple[Tensor, ...]:
         """Return the memory before the first step."""

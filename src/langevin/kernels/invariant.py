@@ -136,11 +136,14 @@ class Invariant(Kernel):
 
     @override
     def for_run(self, warmup: int, position: Tensor) -> Kernel:
+        made = self
+        if self.absorbed is not None and self.absorbed is not OPEN:
+            made = dataclasses.replace(self, absorbed=self.absorbed.like(self.name, position))
         if not self.drift.scale_memory or self.adapt_steps is not None:
-            return self
+            return made
         if warmup < 1:
             raise needs(self.name, "warmup", "first steps in which the scale is learnt, when invariant", warmup)
-        return dataclasses.replace(self, adapt_steps=warmup)
+        return dataclasses.replace(made, adapt_steps=warmup)
 
     @override
     def update(
