@@ -57,7 +57,8 @@ def sgnht(
     the step size drops out. A thermostat holds one temperature: with one for all, noise that differs between elements leaves some
     too hot and others too cold; noise that is correlated between elements leaves their correlation wrong in either form.
     Minibatches of a model that fits its data have noise in proportion to the curvature: in a scale that makes the curvature one
-    (``sample(..., scale=...)``) it is the same in all directions, and one thermostat serves.
+    (``sample(..., scale=...)``) it is the same in all directions, and one thermostat serves. The temperature that `samples.trust`
+    looks at is the one that the thermostat holds, so that check is nearly blind here. Where Σ can be learnt, `nasgld` is exact.
 
     Example:
         >>> sgnht(step_size=0.01).memory
