@@ -536,7 +536,7 @@ MANIFEST = {
     "num_steps": 7, "warmup": 0, "thin": 1, "seed": 0, "first_chain": 5, "num_chains": 3, "dim": 2, "num_draws": 7,
     "batch_size": None, "keep": "positions", "compile": False, "description": "", "found": "", "tuned": None,
     "control_variate": None, "fingerprints": {}, "num_data": None, "temperature": 1.0, "recipe": None,
-    "scale": None, "warmup_gradients": 0, "bias_factor": None,
+    "scale": None, "warmup_gradients": 0, "bias_factor": None, "noise": None, "batches": "reshuffled",
 }  # fmt: skip
 
 
