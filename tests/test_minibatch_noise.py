@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import warnings
 
@@ -223,6 +224,47 @@ def test_exact_gradients_have_nothing_to_absorb():
     plain = lv.sample(lv.msgld(1e-4, invariant=True), TARGET, start, **settings)
     corrected = lv.sample(lv.msgld(1e-4, invariant=True, noise="corrected"), TARGET, start, **settings)
     assert torch.equal(plain.draws, corrected.draws)
+
+
+def test_a_noise_that_is_given_goes_with_nothing_that_is_found():
+    known = (100 * HESSIAN, HESSIAN)
+    start, settings = MEAN.repeat(2, 1), {"num_steps": 5, "data": (X, Y), **QUICK}
+    with pytest.raises(ValueError, match="stands in the coordinates of theta"):
+        lv.sample(lv.msgld(1e-4, invariant=True, noise=known), TARGET, start, scale="auto", batch_size=BATCH, **settings)
+    with pytest.raises(ValueError, match="its friction would cool"):
+        lv.sample(lv.msgld(1e-4, invariant=True, noise=known), TARGET, start, **settings)
+    with pytest.raises(ValueError, match="or a number as step_size"):
+        lv.sample(lv.msgld("auto", invariant=True, noise=known), TARGET, start, batch_size=BATCH, **settings)
+    with pytest.raises(ValueError, match="tells their noise from the signal"):
+        lv.sample(TARGET, data=(X, Y), batch_size=BATCH, scale=torch.ones(DIM, dtype=torch.float64), **QUICK)
+
+
+def test_settings_side_by_side_are_not_reshuffled():
+    one = torch.ones(DIM, dtype=torch.float64)
+    both = lv.side_by_side([lv.msgld(eps, invariant=True, noise=(one, one)) for eps in (1e-4, 2e-4)])
+    settings = {"num_steps": 5, "data": (X, Y), "batch_size": BATCH, **QUICK}
+    with pytest.raises(ValueError, match="cancels by itself"):
+        lv.sample(both, TARGET, MEAN.repeat(2, 1), batches="reshuffled", **settings)
+    with pytest.raises(ValueError, match="nothing left to be learnt"):
+        lv.side_by_side([lv.nasgld(0.1, bias_factor=1.0)] * 2)
+
+
+def test_a_run_that_had_nothing_to_absorb_is_resumed(tmp_path):
+    target = lv.targets.gaussian([[1.0, 0.5], [0.5, 1.0]])
+    start = torch.zeros(4, 2, dtype=torch.float64)
+    kernel = copy.deepcopy(lv.msgld(0.1, invariant=True, noise="corrected"))  # a copy of what is open is open
+    whole = lv.sample(kernel, target, start, num_steps=50, out=tmp_path / "run", **QUICK)
+    assert torch.equal(lv.resume(tmp_path / "run", kernel, target, progress=False).draws, whole.draws)
+
+
+def test_noise_is_looked_at_at_so_many_places_that_chance_is_no_change():
+    rows = Rows(TARGET, (X, Y), BATCH, seed=0)
+    many = (MEAN + 1e-3 * normal(0, range(5000), 0, DIM, dtype=torch.float64)).contiguous()
+    learnt = learn_noise(rows, many, Diagonal(torch.ones(DIM, dtype=torch.float64)), HESSIAN.diagonal(), has_metric=False)
+    assert learnt.varies < 0.25
+    assert learnt.rows <= 200_000
+    wide = torch.zeros(300, 20_000, dtype=torch.float64)
+    assert rows.places(wide) * rows.count(wide[: rows.places(wide)]) * 20_000 <= 2**27
 
 
 def test_a_noise_that_is_given_gets_the_dtype_of_the_run():

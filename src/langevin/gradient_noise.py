@@ -34,6 +34,8 @@ __all__ = [
     "LowRankNoise",
     "OpenNoise",
     "as_noise",
+    "is_open",
+    "noise_shapes",
 ]
 
 Damped = Callable[[Tensor, Tensor], Tensor]
@@ -110,6 +112,11 @@ class OpenNoise(GradientNoise):
 
 
 OPEN = OpenNoise()
+
+
+def is_open(noise: GradientNoise | None) -> bool:
+    """Say whether a noise is still to be learnt; copies and pickles of `OPEN` are too."""
+    return isinstance(noise, OpenNoise)
 
 
 @dataclass(frozen=True, eq=False)

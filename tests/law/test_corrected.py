@@ -126,6 +126,17 @@ def test_settings_side_by_side_share_their_noise():
         lv.side_by_side([FORMS["msgld"](0.01, noise=(one, one)), FORMS["msgld"](0.01, noise=(2 * one, one))])
 
 
+def test_a_matrix_metric_takes_a_noise_of_each_chain():
+    """With as many chains as dimensions a wrong axis would go unseen."""
+    drift = lv.drifts.AdamFull()
+    memory = (torch.stack([definite(np.random.default_rng(k), 3, 1.0, 5.0) for k in range(3)]),)
+    vector, excess = (torch.tensor(np.random.default_rng(9).uniform(1, 3, (2, 3, 3)))).unbind(0)
+    together = drift.damped(memory, vector, 2.0, 0.1, 0.2, excess)
+    for chain in range(3):
+        alone = drift.damped((memory[0][chain],), vector[chain], 2.0, 0.1, 0.2, excess[chain])
+        torch.testing.assert_close(together[chain], alone)
+
+
 def steep(x):
     return np.log(np.cosh(3 * x)) + x * x / 4
 

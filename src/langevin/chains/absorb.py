@@ -67,9 +67,15 @@ def cheaper_gradient(plan: Plan, target: Target, columns: Sequence[Tensor]) -> C
     So many rows that their noise is a small share of the signal, which moves neither the scale that is learnt nor the step size.
     """
 
-    def cheaper(centre: Tensor, positions: Tensor, scale: Scale) -> tuple[GradientFn, float] | None:
+    def cheaper(centre: Tensor, positions: Tensor, scale: Scale) -> tuple[GradientFn, float, float] | None:
         if plan.batch_size is None or target.gradient_noise:
             return None
+        try:
+            return attempt(centre, positions, scale)
+        except Exception:  # a target that cannot be asked row by row: all data will do
+            return None
+
+    def attempt(centre: Tensor, positions: Tensor, scale: Scale) -> tuple[GradientFn, float, float] | None:
         temperature = plan.kernel.temperature
         signal = torch.full((len(centre),), temperature, dtype=torch.float64, device=centre.device)
         learnt = learn_noise(Rows(target, columns, 1, plan.seed, centre), positions, scale, signal, has_metric=False)
@@ -79,7 +85,7 @@ def cheaper_gradient(plan: Plan, target: Target, columns: Sequence[Tensor]) -> C
         estimate = control_variate(
             target, columns, batch_size, centre, seed=plan.seed, chains=plan.chains, batches="white"
         )  # fmt: skip
-        return estimate, learnt.mean / batch_size / temperature
+        return estimate, learnt.mean / batch_size / temperature, 2 * batch_size / len(columns[0])
 
     return cheaper
 
@@ -113,9 +119,11 @@ def without_noise(kernel: Kernel) -> Kernel:
 def absorb(kernel: Kernel, found: Found, learnt: Learnt) -> tuple[Kernel, str]:
     """Give a sampler whose noise is open the one that was learnt; say what it is."""
     made = dataclasses.replace(inner_of(kernel), absorbed=learnt.noise)
-    _check_size(made, learnt, found.position)
-    heat = (1 + made.drift.bias_factor) * float(made.inputs(0).step_size) * learnt.ratio / 2
-    _say(learnt, heat)
+    inputs, β = made.inputs(0), made.drift.smoothing
+    ε, factor = float(inputs.step_size), made.drift.bias_factor * float(inputs.annealing)
+    strength = learnt.largest / made.temperature
+    _check_size(2 * ε * (1 + factor * (1 - β) / (1 + β)) * strength, found.position.dtype)
+    _say(learnt, (1 + factor) * ε * strength / 2)
     rows = f"{learnt.rows} rows at {len(found.places)} draws" if learnt.rows else "what the target adds to its gradient"
     known = f", known to {100 * learnt.error:.2g}%" if learnt.rows else ""
     text = (
@@ -149,13 +157,11 @@ def noise_has_changed(plan: Plan, target: Target, columns: Sequence[Tensor], pos
     )
 
 
-def _check_size(kernel: Invariant, learnt: Learnt, position: Tensor) -> None:
-    """Fail where what a gradient says drowns in rounding: its weight in a step is one over the noise."""
-    ε, β = float(kernel.inputs(0).step_size), kernel.drift.smoothing
-    size = 2 * ε * (1 + kernel.drift.bias_factor * (1 - β) / (1 + β))
-    if not size * learnt.largest / (4 * kernel.temperature) * torch.finfo(position.dtype).eps < _ROUNDED:
-        what = f"one that leaves a signal in {position.dtype}: take more rows, or float64"
-        raise needs("sample", "batch_size", what, f"noise of {learnt.ratio:.3g} times the signal")
+def _check_size(strength: float, dtype: torch.dtype) -> None:
+    """Fail where what a gradient says drowns in rounding: its weight in a step is 4 over S Σ / τ, the `strength` of the noise."""
+    if not strength / 4 * torch.finfo(dtype).eps < _ROUNDED:
+        what = f"one that leaves a signal in {dtype}: take more rows, smaller steps, or float64"
+        raise needs("sample", "batch_size", what, f"noise of {strength:.3g} times what a step can balance")
 
 
 def _say(learnt: Learnt, heat: float) -> None:

@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from langevin.chains.absorb import absorb, cheaper_gradient, inner_of, learn_noise_of, scale_of, signal_in, without_noise
+from langevin.chains.absorb import absorb, cheaper_gradient, inner_of, learn_noise_of, scale_of, signal_in
 from langevin.chains.arguments import check_arguments, check_evaluation, check_parts, resolved_batches
 from langevin.chains.launch import launch
 from langevin.chains.meter import Progress
 from langevin.chains.plan import Keep, Plan
 from langevin.chains.tune import ScaleSetting, check_scale, epoch_of, warm_up, work_in_words
 from langevin.checks import needs
-from langevin.gradient_noise import OPEN
+from langevin.gradient_noise import is_open as noise_is_open
 from langevin.gradients import GradientFn, full, in_scale
 from langevin.kernels import Kernel, Scaled
 from langevin.scales import as_scale
@@ -87,9 +87,10 @@ def _tune(
         raise needs("sample", "kernel", 'step_size="auto" with bias_factor="auto": they are found together', kernel.step_size)
     gradient_fn, exact = plan.gradient(target, columns, position), full(target, columns or None)
     is_exact = plan.batch_size is None and not target.gradient_noise
-    is_open = kernel.gradient_noise is OPEN
-    if is_open and is_exact:
-        kernel, is_open = without_noise(kernel), False
+    is_open = noise_is_open(kernel.gradient_noise)
+    if is_exact:
+        kernel, is_open = kernel.with_gradient_noise(None), False
+    _check_known(kernel, scale, is_exact)
     if scale is None and kernel.step_size != AUTO and not is_open:
         return dataclasses.replace(plan, kernel=kernel), position
     found = None
@@ -100,7 +101,7 @@ def _tune(
     if isinstance(scale, str):
         assert found is not None
         kernel = Scaled.of(kernel, found.scale)
-        texts.append(f"scale: {found.scale.describe()}, learnt from {found.gradients} gradients of each chain")
+        texts.append(f"scale: {found.scale.describe()}, learnt from {found.cost:.0f} gradients of each chain")
     elif scale is not None:
         kernel = Scaled.of(kernel, as_scale("sample", scale, position))
     if is_open:
@@ -124,6 +125,22 @@ def _tune(
     if text:
         print(text)
     return dataclasses.replace(plan, kernel=kernel, found=text), position
+
+
+def _check_known(kernel: Kernel, scale: ScaleSetting, is_exact: bool) -> None:
+    """Fail where a noise that is known goes with nothing else that was given."""
+    noise = kernel.gradient_noise
+    if noise is None or noise.variances is None:
+        return
+    if scale is not None:
+        what = 'None or "corrected", which is learnt in the scale: one that is given stands in the coordinates of theta'
+    elif is_exact:
+        what = "None for gradients without noise: its friction would cool them"
+    elif kernel.step_size == AUTO:
+        what = '"corrected" beside step_size="auto", or a number as step_size'
+    else:
+        return
+    raise needs("sample", "noise", what, type(noise).__name__)
 
 
 def _sized(kernel: Kernel, found: Found, learnt: Learnt) -> tuple[Kernel, str]:

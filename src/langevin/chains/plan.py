@@ -82,8 +82,7 @@ class Plan:
             kernel = kernel.with_step_size(manifest["tuned"])
         if kernel.has_open_bias and manifest["bias_factor"] is not None:
             kernel = kernel.with_bias_factor(manifest["bias_factor"])
-        if noise is not None:
-            kernel = kernel.with_gradient_noise(noise)
+        kernel = kernel.with_gradient_noise(noise)
         if manifest["scale"] is not None:
             kernel = Scaled.of(kernel, KINDS[manifest["scale"]](*learnt_tensors("scale", tensors)))
         return cls(

@@ -33,7 +33,7 @@ from langevin.tuning import AFTER_WARMUP, Found, find_step_size, noisy_size, sam
 __all__ = ["run_without"]
 
 CHAINS, DRAWS = 8, 1000
-_NEAR = 3.0  # noise over signal of control variates up to which chains are near their centre: further out it changes with the place
+_NEAR = 20.0  # noise over signal of control variates up to which chains are near their centre: further out it changes with the place
 _DRAW_STEPS = 3.0  # an effective draw should take no more kept draws than this: where it takes more steps, fewer are kept
 _MOST_THIN = 100
 _ROUGH = (
@@ -69,6 +69,9 @@ def run_without(
         raise needs("sample", "control_variate", '"auto" or None without a sampler: the centre is found', control_variate)
     if scale is None:
         raise needs("sample", "scale", 'a scale, or "auto", without a sampler', scale, TypeError)
+    if not isinstance(scale, str) and batch_size is not None and batches != "reshuffled":
+        what = 'a kind of scale, such as "auto", with white minibatches: what is learnt with it tells their noise from the signal'
+        raise needs("sample", "scale", what, type(scale).__name__)
     starts, position = _places(target, init, chains, columns)
     check_arguments(finder, position, num_draws, 0, 1, columns, batch_size, seed, first_chain, None, keep, compile)
     check_scale(scale, finder, position)
@@ -125,7 +128,7 @@ def _tune(
 ) -> tuple[Plan, Tensor]:
     """Find everything: places, the scale, the sampler's settings, how many steps to take.
 
-    With minibatches the warm-up looks at all data, and the noise of the gradient then bounds the step size.
+    With minibatches the noise of the gradient is learnt and absorbed; reshuffled, it bounds the step size.
     """
     exact = tolerant(full(target, columns or None))
     if starts is None:
@@ -151,7 +154,7 @@ def _tune(
     steps = warmup + num_draws * thin
     plan = dataclasses.replace(
         plan, kernel=kernel, num_steps=steps, warmup=warmup, thin=thin, found=text, recipe=(found.size, found.softness),
-        warmup_gradients=found.gradients,
+        warmup_gradients=math.ceil(found.cost),
     )  # fmt: skip
     return plan, found.position
 
@@ -215,7 +218,12 @@ def _cooled(found: Found, plan: Plan, gradient_fn: GradientFn, epoch: float | No
     longer = (found.size / size) ** 0.5
     work = found.work * (size / found.size) ** 3
     return dataclasses.replace(
-        found, size=size, work=work, gradients=found.gradients + taken, steps_per_draw=found.steps_per_draw * longer
+        found,
+        size=size,
+        work=work,
+        gradients=found.gradients + taken,
+        cost=found.cost + taken,
+        steps_per_draw=found.steps_per_draw * longer,
     )
 
 

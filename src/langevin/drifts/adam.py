@@ -132,7 +132,7 @@ class AdamFull(Adam):
         values, vectors = self._eigen(memory, -0.5)
         eye = torch.eye(vector.shape[-1], dtype=vector.dtype, device=vector.device)
         scale = vectors @ (values[..., None] * vectors.mT)
-        return torch.linalg.solve(whole * eye + (plain * eye + scaled * scale) * excess, vector[..., None])[..., 0]
+        return torch.linalg.solve(whole * eye + (plain * eye + scaled * scale) * excess[..., None, :], vector[..., None])[..., 0]
 
     def _power(self, memory: Memory, vector: Tensor, power: float) -> Tensor:
         """Return ``(V + λ I)^power vector``."""

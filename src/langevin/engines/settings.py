@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from langevin.checks import check_integer, needs
 from langevin.drifts import Memory, Number
+from langevin.gradient_noise import GradientNoise, is_open
 from langevin.kernels import Kernel, StepInputs
 from langevin.schedules import AUTO, Schedule
 from langevin.targets import Evaluation
@@ -58,6 +59,16 @@ class SideBySide(Kernel):
     @override
     def sees_position(self) -> bool:
         return self.kernels[0].sees_position
+
+    @property
+    @override
+    def gradient_noise(self) -> GradientNoise | None:
+        return self.kernels[0].gradient_noise
+
+    @property
+    @override
+    def constants(self) -> dict[str, Tensor]:
+        return self.kernels[0].constants
 
     @property
     @override
@@ -151,8 +162,8 @@ def side_by_side(kernels: Sequence[Kernel], chains_each: int = 1) -> SideBySide:
         raise needs("side_by_side", "kernels", "at least one kernel", kernels, TypeError)
     check_integer("side_by_side", "chains_each", chains_each, 1)
     for kernel in kernels:
-        if not kernel.is_elementwise or kernel.group_size > 1 or kernel.step_size == AUTO:
-            what = "elementwise kernels, each chain apart, with a step size"
+        if not kernel.is_elementwise or kernel.group_size > 1 or kernel.step_size == AUTO or is_open(kernel.gradient_noise):
+            what = "elementwise kernels, each chain apart, with a step size, and nothing left to be learnt"
             raise needs("side_by_side", "kernels", what, f"{kernel.name}, step size {kernel.step_size}")
     made = SideBySide(kernels[0].name, kernels[0].step_size, kernels[0].temperature, kernels, chains_each)
     _ = made._twin  # fails now where they do not fit

@@ -204,8 +204,8 @@ class Kernel(ABC):
         """The noise of the gradient that the step absorbs; None where it counts as heat."""
         return None
 
-    def with_gradient_noise(self, noise: GradientNoise) -> Self:
-        """Return the same sampler with a noise that was left open."""
+    def with_gradient_noise(self, noise: GradientNoise | None) -> Self:
+        """Return the same sampler with a noise that was left open; None where there is none to absorb."""
         return self
 
     def without_metric(self) -> tuple[Kernel, Preconditioner]:

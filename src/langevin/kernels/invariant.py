@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from langevin.checks import check_integer, needs
 from langevin.drifts import Memory, Momentum, Number, ScaledAverage
-from langevin.gradient_noise import OPEN, GradientNoise
+from langevin.gradient_noise import GradientNoise, is_open
 from langevin.kernels.base import Kernel, StepInputs, follow
 from langevin.schedules import AUTO, Schedule, as_schedule, constant
 from langevin.targets import Evaluation
@@ -109,8 +109,8 @@ class Invariant(Kernel):
         return self.absorbed
 
     @override
-    def with_gradient_noise(self, noise: GradientNoise) -> Self:
-        return dataclasses.replace(self, absorbed=noise) if self.absorbed is OPEN else self
+    def with_gradient_noise(self, noise: GradientNoise | None) -> Self:
+        return dataclasses.replace(self, absorbed=noise) if is_open(self.absorbed) else self
 
     @property
     @override
@@ -137,7 +137,7 @@ class Invariant(Kernel):
     @override
     def for_run(self, warmup: int, position: Tensor) -> Kernel:
         made = self
-        if self.absorbed is not None and self.absorbed is not OPEN:
+        if self.absorbed is not None and not is_open(self.absorbed):
             made = dataclasses.replace(self, absorbed=self.absorbed.like(self.name, position))
         if not self.drift.scale_memory or self.adapt_steps is not None:
             return made

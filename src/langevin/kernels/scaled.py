@@ -141,7 +141,7 @@ class Scaled(Kernel):
         return self.inner.gradient_noise
 
     @override
-    def with_gradient_noise(self, noise: GradientNoise) -> Self:
+    def with_gradient_noise(self, noise: GradientNoise | None) -> Self:
         return dataclasses.replace(self, inner=self.inner.with_gradient_noise(noise))
 
     @override

@@ -446,6 +446,8 @@ class LangevinOptimizer(torch.optim.Optimizer):
         for number, (saved, now) in enumerate(zip(saved_groups, self.param_groups, strict=True)):
             check_group_names(who, number, saved, now)
             group = {name: restored_setting(who, name, value, now.get(name)) for name, value in saved.items()}
+            if "noise" in now:  # states of before had none
+                group.setdefault("noise", None)
             self._check_group({**group, "params": now["params"]}, saved_groups[0].get("first_address"))
             groups.append(group)
             kernel = self._kernel(group)

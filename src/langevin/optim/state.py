@@ -66,7 +66,7 @@ def check_group_names(who: str, number: int, saved: dict[str, Any], now: dict[st
     if not isinstance(saved, dict) or saved.get("sampler") != now["sampler"]:
         found = saved.get("sampler", "no sampling optimizer of langevin") if isinstance(saved, dict) else saved
         raise needs(call, "state_dict", f"the state of a {now['sampler']} (group {number})", found)
-    if missing := sorted(set(now) - set(saved) - {"params", "param_names"}):
+    if missing := sorted(set(now) - set(saved) - {"params", "param_names", "noise"}):  # what came later has a default
         raise needs(call, "state_dict", f"the settings {missing} in group {number}", sorted(saved))
     if len(saved["params"]) != len(now["params"]):
         raise needs(call, "state_dict", f"{len(now['params'])} parameters in group {number}", len(saved["params"]))

@@ -20,12 +20,15 @@ from langevin.gradients import of_each_row
 from langevin.noise import Purpose, stream, white_rows
 from langevin.scales import Dense, Diagonal, Scale
 from langevin.targets import Target
+from langevin.trust import evenly_spaced
 
 __all__ = ["TURNING", "Learnt", "Rows", "learn_noise"]
 
 _ROWS = 200_000  # that are looked at in all, at most: a variance is then known to a third of a percent, for normal rows
 _NUMBERS = 2**22  # of gradients of rows held at a time
+_ENOUGH = 400  # rows at a place, where there can be: fewer would take chance for a change from place to place
 _FEWEST = 32  # rows at a place, however many dimensions
+_GRAM = 1000  # rows, or dimensions, of the matrix whose eigenvectors are taken
 _ADDRESS = 2**41  # step of the addresses of these rows: no run gets there
 _RANK = 40  # directions of their own of a low-rank covariance, at most
 TURNING, _TURNING_HEAT, _STEADY_HEAT = 0.3, 1.0, 20.0  # from which `varies` on the noise turns; ρ there, and elsewhere
@@ -41,6 +44,10 @@ class Rows(NamedTuple):
     seed: int
     mode: Tensor | None = None  # the centre of control variates
     most: int = _ROWS  # rows that are looked at in all
+
+    def places(self, positions: Tensor) -> int:
+        """Return at how many places rows are looked at: at no more than leave many rows to each."""
+        return max(2, min(self.most, 16 * _NUMBERS // positions.shape[-1]) // _ENOUGH)
 
     def count(self, places: Tensor) -> int:
         """Return how many rows are looked at at each of some places, (places, dim)."""
@@ -109,6 +116,7 @@ def learn_noise(rows: Rows, positions: Tensor, scale: Scale, signal: Tensor, *, 
         signal: τ K in these coordinates, (dim, dim) or its diagonal (dim,).
         has_metric: whether the sampler has a metric of its own there, such as Adam's: Σ must then be diagonal.
     """
+    positions = positions[evenly_spaced(len(positions), rows.places(positions)).to(positions.device)]
     if signal.ndim == 1:
         return _low_rank(rows, positions, scale, signal.double(), 0 if has_metric else _RANK)
     covariances = _covariances(rows, positions, scale)
@@ -142,16 +150,16 @@ def _low_rank(rows: Rows, positions: Tensor, scale: Scale, signal: Tensor, rank:
     each = [rows.deviations(positions, index, scale) for index in range(len(positions))]
     whole, squares = torch.cat(each), torch.stack([part.square().mean(0) for part in each])
     diagonal = whole.square().mean(0)
-    found = torch.linalg.svd(whole / (len(whole) * diagonal.clamp(min=1e-300)) ** 0.5, full_matrices=False)
+    values, directions, used = _leading(whole / diagonal.clamp(min=1e-300) ** 0.5)
     # Of white rows the largest value is (1 + sqrt(dim / rows))^2: what stands out of that has a direction of its own.
-    chance = (1 + (dim / len(whole)) ** 0.5) ** 2
-    skew = max(1.0, float(found.S[0]) ** 2 / chance)
-    kept = min(rank, int((_TELLING * chance < found.S**2).sum()))
+    chance = (1 + (dim / used) ** 0.5) ** 2
+    skew = max(1.0, float(values[0]) / chance)
+    kept = min(rank, int((_TELLING * chance < values).sum()))
     if kept == 0:
         variance = diagonal + artificial
         noise, most = DiagonalNoise(*_positive(variance, signal, positions)), float((variance / signal).max())
         return Learnt(noise, scale, most, float(variance.max()), _error(squares), count, skew, _varies(squares, signal))
-    basis, _ = torch.linalg.qr((found.Vh[:kept] * diagonal**0.5).mT)  # back from unit variances, orthonormal again
+    basis, _ = torch.linalg.qr(directions[:, :kept] * diagonal[:, None] ** 0.5)  # back from unit variances, orthonormal again
     inside = whole @ basis
     values, turn = torch.linalg.eigh(inside.mT @ inside / len(whole))
     vectors = basis @ turn
@@ -161,6 +169,17 @@ def _low_rank(rows: Rows, positions: Tensor, scale: Scale, signal: Tensor, rank:
     parts = (*_positive(rest, signal, positions), vectors.to(positions), *_positive(along, own, positions))
     largest = max(float(along.max()), float(rest.max()))
     return Learnt(LowRankNoise(*parts), scale, ratio, largest, _error(squares), count, 1.0, _varies(squares, signal))
+
+
+def _leading(rows: Tensor) -> tuple[Tensor, Tensor, int]:
+    """Return the eigenvalues of the mean product of rows (m, dim), falling, their vectors (dim, ...), and of how many rows."""
+    if rows.shape[-1] <= _GRAM:
+        values, vectors = torch.linalg.eigh(rows.mT @ rows / len(rows))
+        return values.flip(0), vectors.flip(1), len(rows)
+    some = rows[evenly_spaced(len(rows), _GRAM).to(rows.device)]  # fewer than dimensions: the small matrix has the same eigenvalues
+    values, vectors = torch.linalg.eigh(some @ some.mT / len(some))
+    values, vectors = values.flip(0)[:_RANK], vectors.flip(1)[:, :_RANK]
+    return values, some.mT @ vectors / (len(some) * values.clamp(min=1e-300)) ** 0.5, len(some)
 
 
 def _squares(scale: Scale, like: Tensor) -> Tensor:
@@ -197,7 +216,8 @@ def _error(along: Tensor) -> float:
     if len(along) < 2:
         return math.nan
     mean = along.mean(0)
-    return float((along.std(0) / len(along) ** 0.5 / mean.clamp(min=1e-300)).max())
+    felt = mean > 1e-3 * float(mean.max())  # where there is hardly any noise, it need not be known
+    return float((along.std(0) / len(along) ** 0.5 / mean.clamp(min=1e-300))[felt].amax()) if felt.any() else 0.0
 
 
 def _varies(along: Tensor, weights: Tensor) -> float:

@@ -32,8 +32,8 @@ from langevin.tuning.work import MOST, WORK, begun, joined, mean_work
 
 __all__ = ["Cheaper", "Found", "find_everything", "noisy_size", "sampler_at"]
 
-Cheaper = Callable[[Tensor, Tensor, Scale], tuple[GradientFn, float] | None]
-"""(mode, positions, scale) -> a gradient that costs less than all data, and how much noise it has in the scale; or None."""
+Cheaper = Callable[[Tensor, Tensor, Scale], tuple[GradientFn, float, float] | None]
+"""(mode, positions, scale) -> a gradient, its noise over the signal, and what it costs, that of all data being one; or None."""
 
 _LARGEST = 2.0  # 2 ε + h^2 in units of the inverse curvature: half the limit of stability on a Gaussian
 _WINDOWS = (75, 150, 225, 200)  # steps after each of which the scale is learnt anew
@@ -46,7 +46,7 @@ _BURST = 25  # steps between two changes of the step size
 _DENSE_PATH = 100  # dimensions up to which places on the way down are compared
 _NUMBERS = 2**23  # of draws that a scale is learnt from
 _ATTEMPTS = 6  # at measuring the last step size
-_PLACES = 16  # draws of each chain where the noise of its gradient is looked at
+_PLACES = 127  # draws of all chains where the noise of the gradient is looked at; odd, so that no chain comes always
 _MEASURE = 200  # steps of the last scale in which the step size is measured, after half as many in which it is found
 
 
@@ -60,6 +60,7 @@ class Found:
     position: Tensor  # where the chains are, (chains, dim)
     gradients: int  # of all data, taken by each chain
     cheap: int  # of minibatches
+    cost: float  # of both, in gradients of all data
     work: float  # mean of min(R^2, 1) at that size
     steps_per_draw: float  # that an effective draw takes, of the slowest element, roughly
     moved: int  # chains whose mode was too high, which start at the best one
@@ -128,7 +129,7 @@ def find_everything(
         temperature: of the target.
         tell: called with the number of gradients taken, now and then.
         cheaper: called with the lowest mode (dim,), positions around it, (chains, dim), and the scale there, when they are found:
-            returns a gradient to take from there on and its noise over the signal, which should be little; or None.
+            returns a gradient to take from there on, its noise over the signal, which should be little, and its cost; or None.
     """
     walk = _Warmup(
         gradient_fn, chains, seed, scale if isinstance(scale, Scale) else kind_for(starts.shape[-1], scale), temperature, tell
@@ -156,6 +157,7 @@ class _Warmup:
         self.gradient_fn, self.chains, self.seed, self.kind, self.tell = gradient_fn, chains, seed, kind, tell
         self.temperature, self.size, self.softness, self.limit = temperature, 0.1, 1.0, _LARGEST
         self.gradients = self.moved = self.cheap = 0
+        self.price = 1.0
         self.seen: list[Trace] = []
         self.noise: GradientNoise | None = None
 
@@ -189,11 +191,11 @@ class _Warmup:
             position = torch.where(worse[:, None], centre, position)
         self.state = self._kernel().init(self._jittered(position))._replace(step=FIRST_STEP)
 
-    def change(self, cheaper: tuple[GradientFn, float] | None) -> None:
+    def change(self, cheaper: tuple[GradientFn, float, float] | None) -> None:
         """Take another gradient from here on, whose noise the sampler absorbs."""
         self.is_exact = cheaper is None
         if cheaper is not None:
-            self.gradient_fn, level = cheaper
+            self.gradient_fn, level, self.price = cheaper
             one = torch.full_like(self.centre, self.temperature)
             self.noise = DiagonalNoise(level * one, one)
 
@@ -331,13 +333,14 @@ class _Warmup:
             position=self.state.position,
             gradients=self.gradients,
             cheap=self.cheap,
+            cost=self.gradients + self.price * self.cheap,
             work=work,
             steps_per_draw=_steps_per_draw(positions),
             moved=self.moved,
             temperature=self.temperature,
             is_rough=is_rough,
             centre=self.centre,
-            places=positions[:, evenly_spaced(positions.shape[1], _PLACES)].flatten(0, 1),
+            places=positions.transpose(0, 1).flatten(0, 1)[evenly_spaced(positions.shape[:2].numel(), _PLACES)],
         )
 
     def _is_rough(self, work: float, num_steps: int) -> bool:
