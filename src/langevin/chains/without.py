@@ -33,7 +33,7 @@ from langevin.tuning import AFTER_WARMUP, Found, find_step_size, noisy_size, sam
 __all__ = ["run_without"]
 
 CHAINS, DRAWS = 8, 1000
-_NEAR = 20.0  # noise over signal of control variates up to which chains are near their centre: further out it changes with the place
+_NEAR = 20.0  # noise over signal of control variates up to which chains are near their centre: further out it turns
 _DRAW_STEPS = 3.0  # an effective draw should take no more kept draws than this: where it takes more steps, fewer are kept
 _MOST_THIN = 100
 _ROUGH = (
