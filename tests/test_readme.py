@@ -26,13 +26,16 @@ def names(tmp_path, monkeypatch):
     labels = (x[:, 0] > 0).long()
     return {
         "lv": lv, "softplus": softplus, "model": model, "loss_fn": nn.functional.cross_entropy, "x_test": x[:5],
-        "loader": [(x, labels)] * 200, "x": x, "y": labels.float(), "init": torch.zeros(2, 3),
+        "loader": [(x, labels)] * 200, "x": x, "y": labels.float(), "net": model, "init": torch.zeros(2, 3),
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(4))
 def test_the_examples_run(number, names, capsys):
-    code = BLOCKS[number].replace("30_000", "300").replace("10_000", "100")
+    code = BLOCKS[number].replace("30_000", "300").replace("10_000", "100").replace("20_000", "300").replace("1_000", "100")
+    if number == 2:  # it goes on with the model of the block before
+        exec(BLOCKS[1].partition("samples =")[0], names)
+        code = code.replace("batch_size=100)  # as above", "batch_size=100, num_draws=50)  # as above")
     exec(code, names)
     capsys.readouterr()
     if number == 0:
@@ -41,8 +44,8 @@ def test_the_examples_run(number, names, capsys):
         assert names["samples"].draws.isfinite().all()
 
 
-def test_there_are_three_examples_and_two_commands():
-    assert len(BLOCKS) == 3
+def test_there_are_four_examples_and_two_commands():
+    assert len(BLOCKS) == 4
     assert "make demo" in TEXT
     assert "make test" in TEXT
 

@@ -70,7 +70,8 @@ def test_what_has_no_exact_law_is_named():
 def test_a_run_has_the_exact_law_and_a_hot_one_has_not(case):
     """5 standard errors of 4,000 chains; the twin's variance is 21 % too large, 9 of them."""
     assert np.abs(gaussian_scores(case, case.kernel, 3, range(4_000)).z).max() < 5
-    assert np.abs(gaussian_scores(case, hot(case.kernel), 3, range(4_000)).z).max() > 5
+    factor = 1.3 if case.kernel.gradient_noise else 1.1  # most heat is the gradient's own, where that is absorbed
+    assert np.abs(gaussian_scores(case, hot(case.kernel, factor), 3, range(4_000)).z).max() > 5
 
 
 def test_wrong_signs_and_steps_do_not_have_the_law():

@@ -186,7 +186,7 @@ MINIBATCH = Experiment(
         Setting("step size", "a share of the largest stable ε on a Gaussian of the curvature k, or tuned by the law", "ours"),
         Setting("a and β", "uncorrected: 10 and 0.9, or tuned; corrected: 100 and 0.99; found where Σ is learnt", "ours"),
         Setting("scales of pSGLD and ASGLD", "steps are divided by their mean; they are learnt in the warm-up", "ours"),
-        Setting("warm-up", "300 steps, not counted; without settings about 1,200 gradients of all data for each chain", "ours"),
+        Setting("warm-up", "300 steps, not counted; of calls that find their settings, what the page says", "ours"),
         Setting("Σ", "from rows at draws of the reference, where it is not learnt", "ours"),
     ),
 )  # fmt: skip
