@@ -161,6 +161,7 @@ SAMPLERS = {
     "msgld, own step": (lambda: lv.msgld(1e-4, bias_factor=30.0, beta=0.9, invariant=True, noise="corrected"), None),
     "asgld, in a scale": (lambda: lv.asgld(0.02, bias_factor=200.0, invariant=True, noise="corrected"), "auto"),
     "low rank": (lambda: lv.nasgld(), "low_rank"),
+    "own scale": (lambda: lv.nasgld(), torch.diag(torch.tensor([4e-3, 1e-3, 2e-3], dtype=torch.float64)) + 5e-4),
 }
 
 

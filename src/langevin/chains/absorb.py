@@ -46,7 +46,10 @@ def learn_noise_of(
     inner = inner_of(kernel)
     scale = scale_of(kernel, found)
     rows = Rows(target, columns, plan.batch_size, plan.seed, plan.mode if mode is None else mode)
-    return learn_noise(rows, found.places, scale, signal_in(found, scale), has_metric=bool(inner.drift.scale_memory))
+    return learn_noise(
+        rows, found.places, scale, signal_in(found, scale),
+        has_metric=bool(inner.drift.scale_memory), may_turn=scale is found.scale,
+    )  # fmt: skip
 
 
 def inner_of(kernel: Kernel) -> Invariant:
@@ -166,25 +169,22 @@ def _check_size(strength: float, dtype: torch.dtype) -> None:
 
 def _say(learnt: Learnt, heat: float) -> None:
     """Warn where the noise is not known well enough to be absorbed: `heat` is the share of the temperature that it would add."""
-    if learnt.error * heat / (1 + heat) > _KNOWN:
-        warnings.warn(
-            f"the gradient's noise is known to {100 * learnt.error:.2g}% only: its rows differ much, or it changes with the "
-            "position. The variances of the law may be off by as much",
-            TrustWarning,
-            stacklevel=7,
-        )
-    if learnt.varies > TURNING and heat > _TURNING_HEAT:
-        warnings.warn(
-            f"the gradient's noise changes by {100 * learnt.varies:.2g}% from place to place, and one noise is absorbed: "
-            f"it would add {heat:.2g} times the temperature, of which up to 1 is absorbed rightly. Take smaller steps, or a larger "
-            "batch_size",
-            TrustWarning,
-            stacklevel=7,
-        )
-    if learnt.skew > _SKEWED and heat > _FELT:
-        warnings.warn(
-            f"the gradient's noise is taken as diagonal, and is up to {learnt.skew:.2g} times larger along some directions, which "
-            'it then heats: scale="auto" makes it diagonal',
-            TrustWarning,
-            stacklevel=7,
-        )
+    known = (
+        f"the gradient's noise is known to {100 * learnt.error:.2g}% only: its rows differ much, or it changes with the position. "
+        "The variances of the law may be off by as much"
+    )
+    turning = (
+        f"the gradient's noise changes by {100 * learnt.varies:.2g}% from place to place, and one noise is absorbed: it would add "
+        f"{heat:.2g} times the temperature, of which up to 1 is absorbed rightly. Take smaller steps, or a larger batch_size"
+    )
+    skewed = (
+        f"the gradient's noise is taken as diagonal, and is up to {learnt.skew:.2g} times larger along some directions, which it "
+        'then heats: scale="auto" makes it diagonal'
+    )
+    for sentence, is_said in (
+        (known, learnt.error * heat / (1 + heat) > _KNOWN),
+        (turning, learnt.varies > TURNING and heat > _TURNING_HEAT),
+        (skewed, learnt.skew > _SKEWED and heat > _FELT),
+    ):
+        if is_said:
+            warnings.warn(sentence, TrustWarning, stacklevel=7)

@@ -116,7 +116,8 @@ def sample(
         scale: the metric G of the sampler: a covariance (dim, dim), variances (dim,), or one that is learnt from all data before
             the run and then stands still: "dense", "diagonal", "low_rank", or "auto", which is dense up to 500 dimensions, low rank
             plus diagonal above. None for none: the default where a sampler is given.
-        batch_size: rows per step and chain; None takes all data each time.
+        batch_size: rows per step and chain; None takes all data each time. Without a sampler the noise that this brings is learnt,
+            and absorbed by the step: the law stays, and a draw takes about an epoch, or far less with control variates.
         batches: "reshuffled" takes each datum once per epoch, so that the noise of the gradient cancels over it; "white" draws rows
             anew at every step, which a sampler needs that absorbs the noise (``noise="corrected"``). "auto" takes what is needed.
         seed: an int in [0, 2**64).

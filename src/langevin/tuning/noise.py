@@ -102,11 +102,11 @@ class Learnt(NamedTuple):
         return _STEADY_HEAT if self.varies < TURNING else _TURNING_HEAT
 
 
-def learn_noise(rows: Rows, positions: Tensor, scale: Scale, signal: Tensor, *, has_metric: bool) -> Learnt:
+def learn_noise(rows: Rows, positions: Tensor, scale: Scale, signal: Tensor, *, has_metric: bool, may_turn: bool = True) -> Learnt:
     """Return the noise of a gradient at draws of its target, in the coordinates of a sampler that runs in `scale`.
 
-    Where the signal is a matrix, Σ is one: beside a dense scale, which is turned so that both are diagonal (and so needs a signal
-    that is nearly a multiple of one there), as matrices else. Where it is a diagonal, Σ is a diagonal with a few directions of
+    Where the signal is a matrix, Σ is one: beside a dense scale in which the signal is a multiple of one, which is turned so that
+    both are diagonal, as matrices else. Where it is a diagonal, Σ is a diagonal with a few directions of
     their own.
 
     Args:
@@ -115,6 +115,7 @@ def learn_noise(rows: Rows, positions: Tensor, scale: Scale, signal: Tensor, *, 
         scale: in whose coordinates the sampler runs.
         signal: τ K in these coordinates, (dim, dim) or its diagonal (dim,).
         has_metric: whether the sampler has a metric of its own there, such as Adam's: Σ must then be diagonal.
+        may_turn: whether a dense scale is such that the signal is a multiple of one.
     """
     positions = positions[evenly_spaced(len(positions), rows.places(positions)).to(positions.device)]
     if signal.ndim == 1:
@@ -125,7 +126,7 @@ def learn_noise(rows: Rows, positions: Tensor, scale: Scale, signal: Tensor, *, 
     white = vectors * values.clamp(min=1e-12 * float(values[-1])) ** -0.5
     ratio = float(torch.linalg.eigvalsh(white.mT @ covariance @ white)[-1])
     count = len(positions) * rows.count(positions)
-    if isinstance(scale, Dense):
+    if isinstance(scale, Dense) and may_turn:
         variance, turn = torch.linalg.eigh(covariance)
         turned = Dense((scale.root.double() @ turn).to(positions))
         own = (turn.mT @ signal @ turn).diagonal()
