@@ -238,7 +238,7 @@ def test_the_command_runs_writes_its_record_and_repeats_bit_for_bit(tmp_path):
     command = [sys.executable, "-c", "from langevin.cli import main; main()", "check", "invariance", "--quick", "--out"]
     done = subprocess.run([*command, str(tmp_path / "first")], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "invariance: passed: 19 accepted, 6 broken on purpose and refused" in done.stdout
+    assert "invariance: passed: 20 accepted, 6 broken on purpose and refused" in done.stdout
     again = CliRunner().invoke(cli.app, ["check", "invariance", "--quick", "--out", str(tmp_path / "second")])
     assert again.exit_code == 0
     first, second = ((tmp_path / folder / "invariance.json").read_bytes() for folder in ("first", "second"))
