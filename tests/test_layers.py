@@ -23,6 +23,7 @@ LEVELS = [
     {"cli"},
 ]
 STEPPERS = {"engines/eager.py", "engines/fused/symbols.py", "engines/settings.py", "optim/update.py", "tuning/law.py"}
+STEPPERS |= {"paper/experiments/minibatch/laws.py"}
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
 
 
@@ -63,7 +64,7 @@ def steps_of_kernels(text):
 
 
 def test_two_places_step_a_kernel():
-    """The block runner and the optimizer; tuning/law.py probes a formula with unit vectors, kernels and settings define it."""
+    """The block runner and the optimizer; tuning/law.py and the atlas' laws probe a formula with unit vectors."""
     source = {path.relative_to(SOURCE).as_posix(): path.read_text() for path in SOURCE.rglob("*.py")}
     paper = SOURCE.parents[1] / "paper" / "src" / "langevin_paper"
     source |= {f"paper/{path.relative_to(paper).as_posix()}": path.read_text() for path in paper.rglob("*.py")}
