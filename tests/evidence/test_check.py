@@ -245,7 +245,7 @@ def test_the_command_runs_writes_its_record_and_repeats_bit_for_bit(tmp_path):
     assert first == second
     record = json.loads(first)
     assert record["passed"]
-    assert len(record["rows"]) == 25
+    assert len(record["rows"]) == 26
     assert (tmp_path / "first" / "invariance.png").stat().st_size > 10_000
 
 
