@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,8 +13,10 @@ from torch import nn
 from torch.nn.functional import softplus
 
 import langevin as lv
+from langevin.chains.absorb import absorb
 from langevin.gradient_noise import DenseNoise, DiagonalNoise, LowRankNoise
 from langevin.gradients import control_variate, minibatch, of_each_row
+from langevin.kernels import Scaled
 from langevin.noise import Purpose, normal, stream, streams, white_rows
 from langevin.scales import Dense, Diagonal
 from langevin.tuning import Rows, learn_noise
@@ -116,6 +119,19 @@ def test_a_dense_scale_is_turned_until_the_noise_is_diagonal():
     assert learnt.ratio == pytest.approx(NUM_DATA / BATCH, rel=0.15)  # well specified: N / n
     assert learnt.error < 1e-6  # the same place four times, all rows
     assert learnt.varies < 1e-6
+
+
+def test_the_turned_scale_is_the_one_that_runs():
+    """Where noise is in proportion to the curvature no law would tell."""
+    root = Dense(torch.linalg.inv(torch.linalg.cholesky(HESSIAN)).mT)
+    places = MEAN.repeat(4, 1)
+    learnt = learn_noise(Rows(TARGET, (X, Y), BATCH, seed=0), places, root, torch.eye(DIM, dtype=torch.float64), has_metric=False)
+    kernel = Scaled.of(lv.msgld(0.01, invariant=True, noise="corrected"), root)
+    made, said = absorb(kernel, SimpleNamespace(position=places, places=places), learnt)
+    assert made.scale is learnt.scale
+    assert made.scale is not root
+    assert made.gradient_noise is learnt.noise
+    assert "absorbed" in said
 
 
 def test_matrices_and_directions_of_their_own():
