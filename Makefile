@@ -49,6 +49,7 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/work.py | tee docs/benchmarks/work.txt
 	$(BIN)/python benchmarks/corrected_forms.py | tee docs/benchmarks/corrected_forms.txt
 	$(BIN)/python benchmarks/kronecker.py | tee docs/benchmarks/kronecker.txt
+	$(BIN)/python benchmarks/lint.py | tee docs/benchmarks/lint.txt
 
 bench-optim: .venv/installed
 	$(BIN)/python benchmarks/optim.py

@@ -49,7 +49,7 @@ for step in range(arguments.epochs * steps):
             accuracy = (model(x_test).argmax(-1) == y_test).float().mean()
         print(f"epoch {(step + 1) // steps:3d}: test accuracy of the chain {100 * accuracy:.2f} %, {len(bank)} draws", flush=True)
 
-average = bank.predict(model, x_test, transform=lambda logits: logits.softmax(-1))
+average = lv.predict(model, bank, x_test, likelihood="categorical").probabilities
 one = next(iter(bank.models(model)))(x_test).softmax(-1).detach()
 for name, share in (("one draw", one), (f"{len(bank)} draws", average)):
     nll = functional.nll_loss(share.clamp(min=1e-12).log(), y_test)

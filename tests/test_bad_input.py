@@ -301,7 +301,7 @@ TABLE = {
     "noise like others": (lambda: noisy(like=torch.zeros(3, 4)), ValueError, r"noisy\(like=.*2 elements, got 4"),
     "noise for other chains": (lambda: noisy(chains=range(1)), ValueError, r"noisy\(chains=.*3 chains.*got 1"),
     "data of no posterior": (lambda: NETWORK.check_data(None), TypeError, r"Posterior\(data=.*got None"),
-    "inputs without values": (lambda: lv.predict(NETWORK, torch.zeros(2, 9), META), TypeError, r"Posterior\(x=.*values.*meta"),
+    "inputs without values": (lambda: lv.predict(NETWORK, torch.zeros(2, 9), META), TypeError, r"predict\(x=.*values.*meta"),
     "a position that is a text": (lambda: NETWORK.module("theta"), TypeError, r"module\(position=.*'theta'"),
     "a module of many draws": (lambda: NETWORK.module(torch.zeros(2, 9)), ValueError, r"module\(position=.*\(9,\).*\(2, 9\)"),
     "the epoch of a permutation": (lambda: lv.noise.permutation(0, 0, -1, 5), ValueError, r"permutation\(epoch=.*-1"),
@@ -354,10 +354,22 @@ BANK_TABLE = {
     "no loader": (lambda bank: bank.update_bn(NORM, None), TypeError, r"update_bn\(loader=.*None"),
     "a loader of one number": (lambda bank: bank.update_bn(NORM, torch.tensor(1.0)), TypeError, r"update_bn\(loader=.*tensor\(1"),
     "a loader without values": (lambda bank: bank.update_bn(NORM, [META]), TypeError, r"update_bn\(loader=.*values.*meta"),
-    "inputs of one number": (lambda bank: bank.predict(NORM, np.array("text")), TypeError, r"predict\(x=.*'text'"),
-    "a transform that is none": (lambda bank: bank.predict(NORM, X, transform=1.0), TypeError, r"predict\(transform=.*1\.0"),
-    "a transform of two": (lambda bank: bank.predict(NORM, X, transform=lambda a, b: a), TypeError, r"predict\(transform=.*output"),
-    "on_error that is an array": (lambda bank: bank.predict(NORM, X, on_error=np.ones(2)), ValueError, r"on_error=.*array"),
+    "inputs of one number": (
+        lambda bank: lv.predict(NORM, bank, np.array("text"), likelihood="poisson"),
+        TypeError,
+        r"predict\(x=.*'text'",
+    ),
+    "a transform that is none": (lambda bank: lv.predict(NORM, bank, X, transform=1.0), TypeError, r"predict\(transform=.*1\.0"),
+    "a transform of two": (
+        lambda bank: lv.predict(NORM, bank, X, transform=lambda a, b: a),
+        TypeError,
+        r"predict\(transform=.*output",
+    ),
+    "on_error that is an array": (
+        lambda bank: lv.predict(NORM, bank, X, likelihood="poisson", on_error=np.ones(2)),
+        ValueError,
+        r"on_error=.*array",
+    ),
 }
 NORM, X = torch.nn.BatchNorm1d(2), torch.zeros(4, 2)
 

@@ -16,10 +16,11 @@ LEVELS = [
     {"preconditioners"},
     {"kernels"},
     {"samplers", "engines", "store"},
-    {"tuning", "optim", "predictive"},
-    {"chains"},
+    {"tuning", "optim"},
+    {"chains", "lint"},
     {"diagnostics"},
-    {"evidence"},
+    {"predictive"},
+    {"choice", "estimators", "evidence", "llc", "sparse"},
     {"cli"},
 ]
 STEPPERS = {"engines/eager.py", "engines/fused/symbols.py", "engines/settings.py", "optim/update.py", "tuning/law.py"}

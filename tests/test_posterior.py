@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import pickle
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -288,9 +287,9 @@ def test_predicted_probabilities_are_the_mean_over_draws(name):
     with torch.no_grad():
         expected = sum(F.softmax(module(x), -1) for module in modules(posterior, draws)) / 40
     for batch_size in (7, 1000):
-        torch.testing.assert_close(lv.predict(posterior, draws, x, batch_size=batch_size), expected)
-    torch.testing.assert_close(lv.predict(posterior, SimpleNamespace(healthy=draws), x), expected)
-    torch.testing.assert_close(lv.predict(posterior, draws[0, 0], x), F.softmax(posterior.module(draws[0, 0])(x), -1).detach())
+        torch.testing.assert_close(lv.predict(posterior, draws, x, batch_size=batch_size).probabilities, expected)
+    one = lv.predict(posterior, draws[0, 0], x).probabilities
+    torch.testing.assert_close(one, F.softmax(posterior.module(draws[0, 0])(x), -1).detach())
 
 
 def test_predicted_measurements_have_the_mean_and_the_total_variance():
@@ -341,7 +340,7 @@ def test_chains_take_the_steps_of_the_optimizer_on_the_module():
         optimizer.step()
         torch.testing.assert_close(samples.draws[0, step], parameters_to_vector(trainable(model)).detach())
     assert (samples.draws[0, -1] - start[0]).abs().max() > 0.1  # it moved
-    assert lv.predict(posterior, samples, x).sum(-1).tolist() == pytest.approx([1.0] * NUM_DATA)
+    assert lv.predict(posterior, samples, x).probabilities.sum(-1).tolist() == pytest.approx([1.0] * NUM_DATA)
 
 
 def regression():
@@ -420,9 +419,9 @@ class FunctionalDropout(nn.Linear):
 BAD = {
     "no module": (lambda: Posterior(lambda x: x, "categorical", prior=PRIOR, num_data=6), TypeError, "needs an nn.Module"),
     "class of a module": (lambda: Posterior(nn.Linear, "categorical", prior=PRIOR, num_data=6), TypeError, "needs an nn.Module"),
-    "unknown likelihood": (lambda: made(likelihood="poisson"), ValueError, r"\['categorical'\] or an object.*'poisson'"),
-    "gaussian without std": (lambda: made(likelihood="gaussian"), ValueError, r"likelihoods\.gaussian\(std=\.\.\.\).*'gaussian'"),
-    "no likelihood": (lambda: made(likelihood=F.cross_entropy), TypeError, r"Posterior\(likelihood="),
+    "unknown likelihood": (lambda: made(likelihood="beta"), ValueError, r"\['bernoulli', .* an object such as.*'beta'"),
+    "no likelihood": (lambda: made(likelihood=1.0), TypeError, r"Posterior\(likelihood=.*1\.0"),
+    "a mean loss as likelihood": (lambda: evaluated(likelihood=F.cross_entropy), ValueError, r"one log-likelihood per row.*\(\)"),
     "zero std": (lambda: likelihoods.gaussian(0.0), ValueError, r"gaussian\(std=.*0\.0"),
     "no prior": (lambda: made(prior=1.0), TypeError, r"Posterior\(prior=.*1\.0"),
     "no data": (lambda: made(num_data=0), ValueError, r"num_data=.*0"),
@@ -495,21 +494,21 @@ BAD = {
     "a module to predict with": (
         lambda: lv.predict(built(mlp), ZERO, X),
         TypeError,
-        r"predict\(posterior=.*the Posterior of a module, got Sequential",
+        r"predict\(likelihood=.*a module says nothing of y, got None",
     ),
     "a target without a module": (
         lambda: lv.log_likelihood(lv.targets.mixture(), ZERO, X, Y),
         TypeError,
-        r"log_likelihood\(posterior=.*the Posterior of a module, got Mixture",
+        r"log_likelihood\(model=.*a Posterior, an nn.Module.*got Mixture",
     ),
     "draws of another dtype": (
         lambda: lv.log_likelihood(made(), ZERO.double(), X, Y),
         TypeError,
-        r"log_likelihood\(samples=.*float32, got torch\.float64",
+        r"log_likelihood\(draws=.*float32, got torch\.float64",
     ),
     "data that are one tensor": (lambda: made().check_data(X), TypeError, r"Posterior\(data=.*two columns \(x, y\)"),
     "no draws": (lambda: lv.predict(made(), torch.zeros(2, 0, 66), X), ValueError, r"at least one draw.*\(2, 0, 66\)"),
-    "draws of a stopped chain": (lambda: lv.predict(made(), ZERO * math.nan, X), ValueError, r"predict\(samples=.*finite"),
+    "draws of a stopped chain": (lambda: lv.predict(made(), ZERO * math.nan, X), ValueError, r"predict\(draws=.*finite"),
     "no rows": (lambda: lv.predict(made(), ZERO, X[:0]), ValueError, r"at least one row.*\(0, 5\)"),
     "batch_size of zero": (lambda: lv.predict(made(), ZERO, X, batch_size=0), ValueError, r"predict\(batch_size=.*0"),
     "predict on another width": (lambda: lv.predict(made(), ZERO, X[:, :4]), ValueError, r"\(6, 4\)"),

@@ -39,7 +39,7 @@ def test_the_examples_run(number, names, capsys):
     exec(code, names)
     capsys.readouterr()
     if number == 0:
-        assert names["probabilities"].shape == (5, 2)
+        assert names["prediction"].probabilities.shape == (5, 2)
     else:
         assert names["samples"].draws.isfinite().all()
 

@@ -21,7 +21,8 @@ DEPENDENT = {  # modules by those that import them
     "gaussian": (), "mixture": (), "landsat": (),
     "ravine": ("ravine_search_settings", "ravine_search"), "ravine_search_settings": ("ravine_search",),
     "reheating": ("ravine_candidates", "ravine_search"), "ravine_candidates": ("ravine_search",), "ravine_search": (),
-    "mnist": ("networks",), "cifar": ("networks",), "networks": (),
+    "mnist": ("networks",), "cifar": ("networks",), "networks": (), "lenet": (), "tables": (),
+    "uncertainty": ("mnist_ood", "digits"), "mnist_ood": (), "digits": (),
 }  # fmt: skip
 
 FOR_THE_PAGE = ("Column", "Listing", "Published", "Setting", "Table", "_columns", "_row", "_table")  # calls for text and tables
@@ -30,6 +31,7 @@ NAMES = {  # names that hold the paper's results, or what makes no difference
     ("ravine", "gradient_noise"),  # the minibatches are the noise
     ("ravine_search_settings", "ABOUT"),  # text
     ("ravine", "PUBLISHED"), ("mnist", "PUBLISHED"), ("cifar", "PUBLISHED"), ("landsat", "TRAIN"), ("landsat", "TEST"),
+    ("tables", "PUBLISHED"),
 }  # fmt: skip
 STRUCTURE = {0, 1, 2}  # places, axes, "two parameters", "one of them"
 IN_FUNCTIONS = {  # other numbers inside functions, and why they are no settings
@@ -42,6 +44,10 @@ IN_FUNCTIONS = {  # other numbers inside functions, and why they are no settings
     ("ravine_candidates", "_schedule"): {4, 3},  # kinds of schedule; digits of a power
     ("ravine_search", "_results"): {5},  # data sets of the paper's table
     ("networks", "_results"): {100},  # percent
+    ("lenet", "_sparse_results"): {100},  # percent
+    ("lenet", "_error"): {100},  # percent
+    ("tables", "_fit"): {100},  # percent
+    ("uncertainty", "measure"): {100},  # percent
     ("networks", "_columns"): {3},  # digits
     ("networks", "_cifar"): {10, 100, 5},  # which data set; the paper's runs
     ("cifar", "<module>"): {10, 100},  # keys: which data set

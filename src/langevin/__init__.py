@@ -1,6 +1,7 @@
 """Stochastic gradient MCMC with adaptive drifts, for PyTorch."""
 
 from langevin import (
+    choice,
     diagnostics,
     drifts,
     engines,
@@ -13,18 +14,31 @@ from langevin import (
     predictive,
     samplers,
     schedules,
+    sparse,
     targets,
     trust,
 )
 from langevin.chains import resume, sample
+from langevin.choice import PriorChoice, choose_prior
 from langevin.constraints import correlation_cholesky, interval, ordered, positive, real, simplex, unit
 from langevin.engines import side_by_side
+from langevin.lint import Finding, Lint, lint
+from langevin.llc import LLC, llc, llc_limit
 from langevin.moments import Moments
-from langevin.predictive import log_likelihood, predict
+from langevin.predictive import (
+    FunctionDiagnostics,
+    Metrics,
+    Prediction,
+    function_diagnostics,
+    log_likelihood,
+    metrics,
+    ood_auroc,
+    predict,
+)
 from langevin.samplers import *  # noqa: F403 (the families say in __all__ what they export)
 from langevin.store import ChainStatus, Samples, load_samples
 from langevin.store.bank import CorruptDrawError, SampleBank
-from langevin.targets import Model, Posterior, likelihoods, priors
+from langevin.targets import Model, Posterior, last_layer, likelihoods, priors
 from langevin.trust import Trust, TrustWarning
 
 __version__ = "0.1.0"
@@ -32,25 +46,41 @@ __version__ = "0.1.0"
 __all__ = [
     "ChainStatus",
     "CorruptDrawError",
+    "Finding",
+    "FunctionDiagnostics",
+    "LLC",
+    "Lint",
+    "Metrics",
     "Model",
     "Moments",
     "Posterior",
+    "Prediction",
+    "PriorChoice",
     "SampleBank",
     "Samples",
     "Trust",
     "TrustWarning",
+    "choice",
+    "choose_prior",
     "correlation_cholesky",
     "diagnostics",
     "drifts",
     "engines",
     "evidence",
+    "function_diagnostics",
     "gradients",
     "interval",
     "kernels",
+    "last_layer",
     "likelihoods",
+    "lint",
+    "llc",
+    "llc_limit",
     "load_samples",
     "log_likelihood",
+    "metrics",
     "noise",
+    "ood_auroc",
     "optim",
     "ordered",
     "positive",
@@ -65,6 +95,7 @@ __all__ = [
     "schedules",
     "side_by_side",
     "simplex",
+    "sparse",
     "targets",
     "trust",
     "unit",

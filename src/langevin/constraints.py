@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, pad, softplus
@@ -36,6 +37,10 @@ class Constraint(ABC):
     def size(self) -> int:
         """The number of free numbers."""
         return self.shape.numel()
+
+    def place(self, at: int) -> tuple[int, ...]:
+        """Return the indices of the value that a free number stands for, or its own number where it stands for no single one."""
+        return tuple(int(k) for k in np.unravel_index(at, tuple(self.shape))) if self.shape.numel() == self.size else (at,)
 
     @abstractmethod
     def constrain(self, free: Tensor, before: Values) -> tuple[Tensor, Tensor]:

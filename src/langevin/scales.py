@@ -56,7 +56,7 @@ class Scale(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Diagonal(Scale):
-    """``R = diag(std)``, std (dim,)."""
+    """``R = diag(std)``, std (dim,), or (chains, dim) where every chain has its own."""
 
     std: Tensor
 
@@ -68,7 +68,7 @@ class Diagonal(Scale):
     @property
     @override
     def dim(self) -> int:
-        return len(self.std)
+        return self.std.shape[-1]
 
     @override
     def push(self, vector: Tensor) -> Tensor:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate, product
+from itertools import accumulate
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import is_lazy
+from typing_extensions import override
 
 from langevin.checks import needs
-from langevin.constraints import Constraint, real
+from langevin.constraints import Constraint, Values, real
 
 __all__ = ["Space"]
 
@@ -54,12 +54,13 @@ class Space:
     coords: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, model: nn.Module, *, who: str = "Space.of") -> Space:
+    def of(cls, model: nn.Module, *, who: str = "Space.of", masks: Mapping[str, Tensor] | None = None) -> Space:
         """Read the parameters of a module, or refuse one that is no function of (theta, x) alone.
 
         Args:
             model: the module; layers that draw random numbers or keep statistics of the batches must be in evaluation mode.
             who: the caller, for error messages.
+            masks: by name, which elements of a parameter are part of theta; the others stay what they are.
         """
         if not isinstance(model, nn.Module):
             raise needs(who, "model", "an nn.Module", model, TypeError)
@@ -78,7 +79,9 @@ class Space:
                 listed = ", ".join(f"{name}: {kind}" for name, kind in kinds.items())
                 raise needs(who, "model", f"parameters of one {about}", listed, TypeError)
         first = next(iter(theta.values()))
-        return cls(tuple(theta), tuple(real(*parameter.shape) for parameter in theta.values()), first.dtype, first.device)
+        masks = masks or {}
+        constraints = [_kept(value, masks[name]) if name in masks else real(*value.shape) for name, value in theta.items()]
+        return cls(tuple(theta), tuple(constraints), first.dtype, first.device)
 
     @property
     def shapes(self) -> tuple[torch.Size, ...]:
@@ -103,33 +106,30 @@ class Space:
 
     def element(self, index: int) -> str:
         """Return the name of one element of theta, such as "b[0, 1]"."""
-        for (name, place), shape, size in zip(self.slices.items(), self.shapes, self.sizes, strict=True):
+        for (name, place), constraint in zip(self.slices.items(), self.constraints, strict=True):
             if place.start <= index < place.stop:
-                at = index - place.start
-                found = np.unravel_index(at, tuple(shape)) if shape.numel() == size else (at,)
-                return f"{name}[{', '.join(str(int(k)) for k in found)}]" if len(found) else name
+                return _label(name, constraint.place(index - place.start))
         raise IndexError(index)
 
     @property
     def elements(self) -> list[str]:
         """The name of each element of theta, such as "b[0, 1]"; free numbers that stand for no single value are counted."""
-        found = []
-        for name, shape, size in zip(self.names, self.shapes, self.sizes, strict=True):
-            places = list(product(*map(range, shape))) if shape.numel() == size else [(k,) for k in range(size)]
-            found += [f"{name}[{', '.join(map(str, place))}]" if place else name for place in places]
-        return found
+        parts = zip(self.names, self.constraints, strict=True)
+        return [_label(name, constraint.place(at)) for name, constraint in parts for at in range(constraint.size)]
 
     def flatten(self, module: nn.Module) -> Tensor:
         """Return a copy of a module's theta, (dim,)."""
-        return torch.cat([parameter.detach().reshape(-1) for parameter in self._parameters(module).values()])
+        values = self._parameters(module).values()
+        return torch.cat([part.unconstrain(value.detach(), {}) for part, value in zip(self.constraints, values, strict=True)])
 
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
-        """Return the parameters as views of a vector (dim,); for many vectors use it under `torch.func.vmap`."""
+        """Return the parameters, views of a vector (dim,) but for masked ones; for many vectors use it under `torch.func.vmap`."""
         if vector.shape != (self.dim,):
             raise needs("unflatten", "vector", f"shape ({self.dim},), the model's parameters", tuple(vector.shape))
         # One split, not many slices: its gradient is one concatenation, where each slice would add a vector full of zeros.
         parts = vector.split(self.sizes)
-        return {name: part.view(shape) for name, part, shape in zip(self.names, parts, self.shapes, strict=True)}
+        constraints = zip(self.names, self.constraints, parts, strict=True)
+        return {name: _value(constraint, part) for name, constraint, part in constraints}
 
     def constrain(self, vector: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """Return the values that a vector (dim,) stands for, by name, and ``log |det d values / d vector|``; see `unflatten`."""
@@ -198,6 +198,50 @@ class Space:
                 shown = tuple(found[name].shape) if name in found else f"no such parameter in {type(module).__name__}"
                 raise needs("Space", "module", f"a parameter {name!r} of shape {tuple(shape)}", shown)
         return {name: found[name] for name in self.names}
+
+
+@dataclass(frozen=True, eq=False)
+class Kept(Constraint):
+    """Some elements of a parameter; the others stay what they are."""
+
+    index: Tensor  # of the elements of theta among all, flat
+    fixed: Tensor  # all values, flat
+
+    __eq__, __hash__ = object.__eq__, object.__hash__  # tensors have no truth value
+
+    @property
+    @override
+    def size(self) -> int:
+        return len(self.index)
+
+    @override
+    def place(self, at: int) -> tuple[int, ...]:
+        return real(*self.shape).place(int(self.index[at]))
+
+    @override
+    def constrain(self, free: Tensor, before: Values) -> tuple[Tensor, Tensor]:
+        return self.fixed.scatter(0, self.index, free).view(self.shape), free.new_zeros(())
+
+    @override
+    def unconstrain(self, value: Tensor, before: Values) -> Tensor:
+        return value.reshape(-1)[self.index]
+
+    def __repr__(self) -> str:
+        return f"{self.size} of the values of shape {tuple(self.shape)}"
+
+
+def _kept(value: Tensor, mask: Tensor) -> Constraint:
+    index = mask.reshape(-1).nonzero()[:, 0].to(value.device)
+    return Kept(value.shape, index, value.detach().reshape(-1).clone())
+
+
+def _value(constraint: Constraint, part: Tensor) -> Tensor:
+    """Return the value without its Jacobian, which is a constant for the parameters of modules."""
+    return part.view(constraint.shape) if len(part) == constraint.shape.numel() else constraint.constrain(part, {})[0]
+
+
+def _label(name: str, place: tuple[int, ...]) -> str:
+    return f"{name}[{', '.join(map(str, place))}]" if place else name
 
 
 def _check_is_function(model: nn.Module, who: str) -> None:

@@ -519,24 +519,6 @@ def test_models_yields_each_draw_in_eval_mode_and_leaves_the_users_model_alone(t
     assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), grads, strict=True))
 
 
-def test_predict_averages_what_transform_gives(tmp_path):
-    bank, models = filled(tmp_path)
-    x = randn(6, 3)
-    with torch.no_grad():
-        outputs = torch.stack([m.eval()(x) for m in models])
-    torch.testing.assert_close(bank.predict(small(), x), outputs.mean(0))
-    softmax = bank.predict(small(), x, transform=lambda logits: logits.softmax(-1))
-    torch.testing.assert_close(softmax, outputs.softmax(-1).mean(0))
-    votes = bank.predict(small(), x, transform=lambda logits: logits.argmax(-1))
-    torch.testing.assert_close(votes, outputs.argmax(-1).float().mean(0))
-    assert not softmax.requires_grad
-    damage(bank.draws[0].path, "flip")
-    with pytest.warns(UserWarning, match="skipped"):
-        torch.testing.assert_close(bank.predict(small(), x, on_error="skip"), outputs[1:].mean(0))
-    with pytest.raises(ValueError, match="at least one readable draw"):
-        SampleBank(tmp_path / "none").predict(small(), x)
-
-
 @pytest.mark.parametrize("kind", ["tensor", "tuple", "list"])
 def test_update_bn_agrees_with_torch_on_every_draw(tmp_path, kind):
     def plain(seed):

@@ -14,7 +14,9 @@ MEASURE = (
     PRELUDE
     + """
 import json
+from langevin.predictive import predict
 bank = bank.SampleBank
+average = {"likelihood": "poisson"}
 torch.set_num_threads(1)
 
 def status(what):
@@ -31,7 +33,7 @@ folder, kind = sys.argv[2], sys.argv[3]
 warm = bank(folder + "/warm")
 warm.add(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
 warm.load(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), 0)
-warm.predict(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), torch.zeros(4, 4))
+predict(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), warm, torch.zeros(4, 4), **average)
 result = {}
 if kind == "rows":
     model = nn.Sequential(nn.Linear(4, 2000), nn.ReLU(), nn.Linear(2000, 1))
@@ -39,8 +41,8 @@ if kind == "rows":
     few.add(model)
     few.add(model)
     x = torch.zeros(20_000, 4)
-    few.predict(model, x[:500], batch_size=100)
-    result["rows"] = extra(lambda: few.predict(model, x, batch_size=100)) / 2**20
+    predict(model, few, x[:500], batch_size=100, **average)
+    result["rows"] = extra(lambda: predict(model, few, x, batch_size=100, **average)) / 2**20
 else:
     model = nn.Linear(7000, 7000)  # 196 MB in one tensor, the hardest case
     if kind == "transposed":

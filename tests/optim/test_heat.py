@@ -367,3 +367,16 @@ def test_a_watch_looks_at_few_elements_and_survives_what_comes():
     watch = optimizer._watches[0]
     assert sum(end - begin for _, begin, end in watch._places) <= 1024
     assert len({number for number, _, _ in watch._places}) >= 2
+
+
+def test_gradients_that_run_off_are_said_and_end_in_no_error_of_our_own():
+    parameter = nn.Parameter(torch.ones(4, dtype=torch.float64))
+    optimizer = lv.optim.SGLD([parameter], lr=1.0, num_data=10)
+
+    def run():
+        for _ in range(769):
+            parameter.grad = 3.6 * parameter.detach()  # the heat after 242 steps is 1e200, whose square is no float
+            optimizer.step()
+
+    with pytest.warns(lv.TrustWarning, match="is not finite in step 768"):
+        run()

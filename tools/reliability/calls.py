@@ -634,14 +634,14 @@ def _(x: Any, y: Any, init: Any) -> Any:
 call("Posterior.init", chains=whole(2, 1, 2**16), seed=seed(), first_chain=whole(0, 0, 2**32))(
     lambda **given: posterior().init(**given)
 )
-call("predict", "Posterior", samples=floats(lambda: torch.zeros(2, 5, 9)), x=INPUT, batch_size=whole(256, 1))(
-    lambda **given: lv.predict(posterior(), **given).shape
+call("predict", "Posterior", draws=floats(lambda: torch.zeros(2, 5, 9)), x=INPUT, batch_size=whole(256, 1))(
+    lambda **given: lv.predict(posterior(), **given).mean.shape
 )
 call(
     "log_likelihood",
     "Posterior",
     "categorical",
-    samples=floats(lambda: torch.zeros(2, 5, 9)),
+    draws=floats(lambda: torch.zeros(2, 5, 9)),
     x=floats(lambda: torch.zeros(12, 2)),
     y=only(labels),
     batch_size=whole(256, 1),
@@ -688,13 +688,11 @@ _bank("rewind", calls=whole(2, 0))
 _bank("update_bn", **BANK, loader=only(lambda: [torch.ones(4, 2), torch.zeros(4, 2)]))
 _bank("state_dict", i=INDEX)
 _bank("load", **BANK, i=INDEX)
-_bank(
-    "predict",
-    **BANK,
-    x=INPUT,
-    transform=optional(function(lambda output: output)),
-    on_error=choice("raise", "skip"),
-)
+
+
+@call("predict of a bank", "predict", **BANK, x=INPUT, on_error=choice("raise", "skip"))
+def _(**given: Any) -> Any:
+    return lv.predict(given.pop("model"), bank_copy(), transform=lambda output: output, **given).mean
 
 
 @call("SampleBank.models", "SampleBank", **BANK, on_error=choice("raise", "skip"))

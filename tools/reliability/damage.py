@@ -255,7 +255,7 @@ def read_bank(path: Path) -> dict[str, Tensor]:
 
 def predict_with_bank(path: Path) -> dict[str, Tensor]:
     bank = lv.SampleBank(path, thin=2, max_draws=5)
-    return _states(bank) | {"prediction": bank.predict(_model(0), torch.ones(4, 3))}
+    return _states(bank) | {"prediction": lv.predict(_model(0), bank, torch.ones(4, 3), transform=lambda output: output).mean}
 
 
 def add_to_bank(path: Path) -> dict[str, Tensor]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from statistics import median
+from math import inf, isnan
+from statistics import mean, median
 from typing import Any
 
 from langevin_paper.atlas_findings import atlas_findings
 from langevin_paper.experiments.invariant.problems import TITLES
+from langevin_paper.experiments.tables import PUBLISHED
 from langevin_paper.figures import View
 
 __all__ = ["FINDINGS"]
@@ -113,11 +115,67 @@ def _ravine(view: View) -> list[str]:
     return [f"Data sets on which a run finds the truth, of the first five (of all): {shown}."]
 
 
+def _uci(view: View) -> list[str]:
+    found = {label: results for label, results in view.by_label().items() if results}
+    sentences = [
+        _below(title, {label: (_mean(results, key), results[0][beside]) for label, results in found.items()})
+        for title, key, beside in (
+            ("NLL of the mixture", "nll", "published_nll"),
+            ("NLL of a Gaussian", "nll_gaussian", "published_nll"),
+            ("RMSE", "rmse", "published_rmse"),
+        )
+        if found
+    ]
+    if found:
+        shares = {label: _mean(results, "coverage") for label, results in found.items()}
+        few, many = min(shares, key=lambda label: shares[label]), max(shares, key=lambda label: shares[label])
+        sentences.append(f"The 90 % intervals hold {shares[few]:.1f} % ({few}) to {shares[many]:.1f} % ({many}) of the test rows.")
+    broken = {label: sum(result["nll_gaussian"] is None for result in results) for label, results in found.items()}
+    if shown := [f"{label} ({count} of {len(found[label])})" for label, count in broken.items() if count]:
+        sentences.append(
+            f"Splits on which the variance of a test row overflows, so that the Gaussian has no finite NLL: {', '.join(shown)}. "
+            "The table's means leave them out; the sentences above count them as infinite."
+        )
+    return sentences
+
+
+def _below(title: str, pairs: Mapping[str, tuple[float, float]]) -> str:
+    """Say on which sets our mean is below the published one, and on which not."""
+    lower = [label for label, (ours, theirs) in pairs.items() if ours < theirs]
+    others = [f"{label} ({ours:.3g} against {theirs:.3g})" for label, (ours, theirs) in pairs.items() if label not in lower]
+    names = f": {', '.join(lower)}" if lower else ""
+    rest = f" Not on {_listed(others)}." if others else ""
+    return f"{title} below the deep ensemble's on {len(lower)} of {len(pairs)} sets{names}.{rest}"
+
+
+def _tables(view: View) -> list[str]:
+    sentences = []
+    for method in view.experiment.methods:
+        if not (results := view.results(method)):
+            continue
+        for title, key, place in (("RMSE", "rmse", 0), ("NLL of a Gaussian", "nll_gaussian", 1)):
+            ours = _mean(results, key)
+            known = {name: values[place] for name, values in PUBLISHED[method.name].items() if not isnan(values[place])}
+            lower = [f"{name} ({value:.4g})" for name, value in known.items() if ours < value]
+            others = [f"{name} ({value:.4g})" for name, value in known.items() if ours >= value]
+            sentences.append(
+                f"{method.label}, {title} {ours:.4f}: below {_listed(lower) or 'none'}"
+                + (f"; not below {_listed(others)}." if others else ".")
+            )
+    return sentences
+
+
+def _mean(results: Results, key: str) -> float:
+    return mean(inf if result[key] is None else result[key] for result in results)  # a record has None for what is not finite
+
+
 FINDINGS: dict[str, Callable[[View], list[str]]] = {
     "invariant-law": _law,
     "invariant-integrator": _integrator,
     "invariant-efficiency": _efficiency,
     "invariant-ravine": _ravine,
     "minibatch": atlas_findings,
+    "uci": _uci,
+    "tables": _tables,
 }
 """By experiment."""

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from langevin.checks import needs
+from langevin_paper.experiments.digits import DIGITS
 from langevin_paper.experiments.gaussian import GAUSSIAN
 from langevin_paper.experiments.invariant.efficiency import EFFICIENCY
 from langevin_paper.experiments.invariant.integrator import INTEGRATOR
 from langevin_paper.experiments.invariant.law import LAW
 from langevin_paper.experiments.invariant.ravine import INVARIANT_RAVINE
 from langevin_paper.experiments.landsat import LANDSAT
+from langevin_paper.experiments.lenet import LENET
 from langevin_paper.experiments.minibatch.atlas import MINIBATCH
 from langevin_paper.experiments.mixture import MIXTURE
+from langevin_paper.experiments.mnist_ood import MNIST_OOD
 from langevin_paper.experiments.networks import CIFAR10, CIFAR100, MNIST
 from langevin_paper.experiments.ravine import RAVINE
 from langevin_paper.experiments.ravine_search import RAVINE_SEARCH
+from langevin_paper.experiments.tables import TABLES, UCI
 from langevin_paper.spec import Experiment
 
 __all__ = ["EXPERIMENTS", "find"]
@@ -22,10 +26,10 @@ EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
         *(GAUSSIAN, MIXTURE, RAVINE, RAVINE_SEARCH, LANDSAT, MNIST, CIFAR10, CIFAR100),
-        *(LAW, INTEGRATOR, EFFICIENCY, INVARIANT_RAVINE, MINIBATCH),
+        *(LAW, INTEGRATOR, EFFICIENCY, INVARIANT_RAVINE, MINIBATCH, LENET, MNIST_OOD, DIGITS, UCI, TABLES),
     )
 }
-"""In the order of the paper, then the study of the invariant forms, and of minibatches; `langevin-paper list` shows them."""
+"""In the order of the paper, then studies (invariant forms, minibatches, sparse networks, uncertainty, tables)."""
 
 
 def find(name: str) -> Experiment:

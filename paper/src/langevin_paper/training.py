@@ -111,7 +111,9 @@ def make_training(method: str, stages: Sequence[Mapping[str, Any]], settings: Ma
     for stage, epochs in zip(stages, settings["epochs"], strict=True):
         own = {name: value for name, value in stage.items() if name not in ("optimizer", "lr", "prior", "temperature")}
         lr = decay(stage["lr"], epochs, **settings["decay"]) if settings["decay"] else constant(stage["lr"])
-        built.append(Stage(epochs, stage["optimizer"], lr, own, priors.from_plain(stage["prior"]), stage["temperature"]))
+        prior = priors.from_plain(stage["prior"])
+        prior = None if prior is None else priors.check_prior("Stage", prior)
+        built.append(Stage(epochs, stage["optimizer"], lr, own, prior, stage["temperature"]))
     return Training(method, network=NETWORKS[network.pop("kind")](**network), stages=tuple(built), **rest)
 
 

@@ -14,12 +14,12 @@ Progress = bool | Callable[[int, int], object] | None
 
 
 @contextmanager
-def meter(progress: Progress, name: str, done: int, total: int) -> Iterator[Callable[[int], object]]:
+def meter(progress: Progress, name: str, done: int, total: int, unit: str = "step") -> Iterator[Callable[[int], object]]:
     """Yield a function that is told, after every block, how many steps are done."""
     if callable(progress):
         yield lambda now: progress(now, total)
         return
     # tqdm takes disable=None as "only on a terminal".
     disable = None if progress is None else not progress
-    with tqdm(total=total, initial=done, desc=name, unit="step", disable=disable) as bar:
+    with tqdm(total=total, initial=done, desc=name, unit=unit, disable=disable) as bar:
         yield lambda now: bar.update(now - bar.n)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FAINT",
     "INK",
+    "PALETTE",
     "check_elements",
     "colour_of",
     "decorate",

@@ -14,12 +14,13 @@ from langevin.checks import check_function, check_integer, check_number, lacks_m
 from langevin.gradient_noise import FollowedNoise
 from langevin.kernels import Kernel, StepInputs
 from langevin.noise.address import MAX_CHAIN, MAX_SEED, MAX_STEP, check_int
-from langevin.optim import addresses
+from langevin.optim import addresses, first_steps
+from langevin.optim.placed import check_names, check_prior_of, priors_of
 from langevin.optim.state import STEPS, check_group_names, memory_like, plain_setting, restored_setting, wide_dtype
 from langevin.optim.update import Entry, row_of, update
 from langevin.optim.watch import PERIOD, MinibatchHeat, Spread, Watch, sizes_of
 from langevin.targets import priors
-from langevin.targets.priors import Prior
+from langevin.targets.priors import PlacedPrior, Prior
 
 __all__ = ["Common", "LangevinOptimizer"]
 
@@ -37,7 +38,7 @@ class Common(TypedDict, total=False):
 
     num_data: Required[int]
     temperature: float
-    prior: Prior | None
+    prior: Prior | PlacedPrior | None
     seed: int
     chain: int
     first_address: int
@@ -83,8 +84,8 @@ class LangevinOptimizer(torch.optim.Optimizer):
         settings: the sampler's own.
         num_data: N, the size of the training set (of a language model: the number of tokens that the loss averages over).
         temperature: tau; 0 makes the sampler an optimizer.
-        prior: one of `langevin.priors`, or any object with their two methods; None is flat. It may be changed in mid-run:
-            ``group["prior"] = ...``.
+        prior: one of `langevin.priors`, or any object with their two methods; None is flat. For `by_name` give the parameters with
+            their names, ``model.named_parameters()``. It may be changed in mid-run: ``group["prior"] = ...``.
         seed: an int in [0, 2**64).
         chain: an int in [0, 2**32): which of the runs with this seed.
         first_address: address of the first element, in words of 32 bits, a multiple of 4; later groups continue it.
@@ -110,7 +111,7 @@ class LangevinOptimizer(torch.optim.Optimizer):
         *,
         num_data: int,
         temperature: float = 1.0,
-        prior: Prior | None = None,
+        prior: Prior | PlacedPrior | None = None,
         seed: int = 0,
         chain: int = 0,
         first_address: int = 0,
@@ -128,6 +129,7 @@ class LangevinOptimizer(torch.optim.Optimizer):
         self._checked_settings, self._watches, self._spreads = {}, {}, {}
         noise = {"seed": seed, "chain": chain, "first_address": first_address, "step": 0}
         super().__init__(params, {"sampler": type(self).__name__, "lr": lr, **settings, **common, **noise})
+        check_names(self.param_groups)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take over what was pickled or loaded; it is checked at the next step."""
@@ -181,8 +183,7 @@ class LangevinOptimizer(torch.optim.Optimizer):
         if group["first_address"] % addresses.BLOCK or group["first_address"] != first_address:
             condition = "a multiple of 4, the same for all groups (later groups continue it): take another optimizer's next_address"
             raise needs(who, "first_address", condition, group["first_address"])
-        if group["prior"] is not None and not isinstance(group["prior"], Prior):
-            raise needs(who, "prior", "None or a prior of langevin.priors", group["prior"], TypeError)
+        check_prior_of(who, group)
         if group["fused"] is not None and not isinstance(group["fused"], bool):
             raise needs(who, "fused", "None, True or False", group["fused"], TypeError)
         if "noise" in self.settings and (group["noise"] is not None and group["noise"] != "corrected"):
@@ -198,11 +199,15 @@ class LangevinOptimizer(torch.optim.Optimizer):
     def _check_changed_settings(self) -> None:
         """Check the groups whose settings are not the objects that were checked last: any may be changed in mid-run."""
         names = ("lr", "num_data", "temperature", "prior", "fused", "seed", "chain", "first_address", *self.settings)
+        changed: dict[int, list[Any]] = {}
         for number, group in enumerate(self.param_groups):
             values = [group[name] for name in names]
             if not all(map(operator.is_, values, self._checked_settings.get(number, [None] * len(names)))):
                 self._check_group(group, self.param_groups[0]["first_address"])
-                self._checked_settings[number] = values
+                changed[number] = values
+        if changed:
+            check_names(self.param_groups)
+            self._checked_settings |= changed
 
     def _kernel(self, group: dict[str, Any], noise: FollowedNoise = _FOLLOWED) -> Kernel:
         """Build the kernel of a group's settings; its own step size is not used, since the learning rate may change at any step."""
@@ -242,6 +247,7 @@ class LangevinOptimizer(torch.optim.Optimizer):
         # All is checked before anything moves.
         plans = [(group, self._kernel(group)) for group in self.param_groups]
         entries = [self._entries(*plan, at) for plan, at in zip(plans, offsets, strict=True)]
+        first_steps.look(self, (entry.gradient for ready in entries for entry in ready))
         for number, ((group, kernel), ready) in enumerate(zip(plans, entries, strict=True)):
             if float(group["lr"]) > 0:  # at lr 0 no time passes
                 self._look(number, group, kernel)
@@ -328,7 +334,7 @@ class LangevinOptimizer(torch.optim.Optimizer):
         epsilon = float(group["lr"]) / group["num_data"]
         inputs: dict[int, StepInputs] = {}  # by the number of gradients seen: a first one may come late
         entries = []
-        for parameter, offset in zip(group["params"], offsets, strict=True):
+        for parameter, offset, prior in zip(group["params"], offsets, priors_of(who, group), strict=True):
             if (gradient := parameter.grad) is None:
                 continue
             memory, steps = self._memory(parameter, kernel, names) if names else ([], group["step"])
@@ -337,7 +343,7 @@ class LangevinOptimizer(torch.optim.Optimizer):
                 self._check_tensors(parameter, gradient, dict(zip(names, memory, strict=True)))
             if steps not in inputs:
                 inputs[steps] = kernel.inputs(group["step"], seen=steps, step_size=epsilon)
-            entries.append(Entry(parameter, gradient, memory, offset, inputs[steps], row))
+            entries.append(Entry(parameter, gradient, memory, offset, inputs[steps], prior, row))
         return entries
 
     def _memory(self, parameter: Tensor, kernel: Kernel, names: tuple[str, ...]) -> tuple[list[Tensor], int]:
@@ -448,7 +454,9 @@ class LangevinOptimizer(torch.optim.Optimizer):
             group = {name: restored_setting(who, name, value, now.get(name)) for name, value in saved.items()}
             if "noise" in now:  # states of before had none
                 group.setdefault("noise", None)
-            self._check_group({**group, "params": now["params"]}, saved_groups[0].get("first_address"))
+            self._check_group(
+                {"param_names": now.get("param_names"), **group, "params": now["params"]}, saved_groups[0].get("first_address")
+            )
             groups.append(group)
             kernel = self._kernel(group)
             for index, parameter in zip(saved["params"], now["params"], strict=True):

@@ -15,6 +15,7 @@ from langevin.targets import priors
 __all__ = ["STEPS", "check_group_names", "memory_like", "plain_setting", "restored_setting", "wide_dtype"]
 
 STEPS = "steps"  # in a parameter's state: how many gradients it has seen
+_USER = "user"  # kind of a setting that is no part of the library
 _WIDE = {torch.bfloat16: torch.float32, torch.float16: torch.float32}
 
 
@@ -36,11 +37,12 @@ def plain_setting(value: Any) -> Any:
     """Return a group's setting as plain values; of a user's own prior or schedule the name of its class and its fields."""
     if isinstance(value, schedules.Schedule) and type(value).__module__ == schedules.__name__:
         return schedules.to_plain(value)
-    if isinstance(value, priors.Prior):
-        if type(value) in priors.KINDS.values():
-            return priors.to_plain(value)
-        return {"kind": "user", "name": _name(value), "fields": _plain_fields(value)}
-    return {"kind": "user", "name": _name(value), "fields": _plain_fields(value)} if callable(value) else value
+    if isinstance(value, priors.ByName):  # whose parts may be the user's own
+        return {"kind": "ByName", "priors": [[pattern, plain_setting(part)] for pattern, part in value.priors]}
+    if type(value) in priors.KINDS.values():
+        return priors.to_plain(value)
+    is_own = callable(value) or isinstance(value, priors.Prior | priors.PlacedPrior)
+    return {"kind": _USER, "name": _name(value), "fields": _plain_fields(value)} if is_own else value
 
 
 def _plain_fields(value: Any) -> dict[str, Any]:
@@ -49,13 +51,21 @@ def _plain_fields(value: Any) -> dict[str, Any]:
     return {name: entry for name, entry in entries.items() if name != "kind" and isinstance(entry, (int, float, str, bool))}
 
 
+def _users_own(saved: Any) -> dict[str, Any] | None:
+    """Return the first user's object in a plain setting, or None."""
+    if isinstance(saved, dict):
+        return saved if saved.get("kind") == _USER else _users_own(saved.get("priors"))
+    parts = (_users_own(part) for part in saved) if isinstance(saved, list | tuple) else ()
+    return next((part for part in parts if part is not None), None)
+
+
 def restored_setting(who: str, name: str, saved: Any, now: Any) -> Any:
     """Turn a plain setting back; a user's own object is not in a file, so the one of the optimizer that loads is kept."""
     if not isinstance(saved, dict) or "kind" not in saved:
         return saved
-    if saved["kind"] == "user":
+    if own := _users_own(saved):
         if plain_setting(now) != saved:
-            raise needs(f"{who}.load_state_dict", name, f"an optimizer built with the saved {saved['name']} {saved['fields']}", now)
+            raise needs(f"{who}.load_state_dict", name, f"an optimizer built with the saved {own['name']} {own['fields']}", now)
         return now
     return priors.from_plain(saved) if name == "prior" else schedules.from_plain(saved)
 

@@ -15,6 +15,7 @@ from langevin.kernels import Kernel, StepInputs
 from langevin.noise import UPDATE_NOISES, normal, stream
 from langevin.optim.state import wide_dtype
 from langevin.targets import Evaluation
+from langevin.targets.priors import Prior
 
 try:
     from langevin.engines import fused as engine
@@ -35,6 +36,7 @@ class Entry(NamedTuple):
     memory: list[Tensor]
     offset: int  # address of its first element, in elements of its dtype
     inputs: StepInputs  # of its step
+    prior: Prior | None
     row: Any  # of the fused engine's table; None where it does not take these tensors
 
 
@@ -44,26 +46,27 @@ def row_of(group: dict[str, Any], position: Tensor, gradient: Tensor, memory: li
 
 
 def update(who: str, group: dict[str, Any], kernel: Kernel, entries: list[Entry]) -> None:
-    """Move the parameters: those the fused engine can take in one call per dtype, the others one by one."""
-    batches: dict[tuple[torch.dtype, StepInputs], list[Entry]] = {}
-    troubles: dict[torch.dtype, str | None] = {}
+    """Move the parameters: those the fused engine can take in one call per dtype and prior, the others one by one."""
+    batches: dict[tuple[torch.dtype, StepInputs, Prior | None], list[Entry]] = {}
+    troubles: dict[tuple[torch.dtype, int], str | None] = {}
     for entry in entries:
         dtype = entry.position.dtype
-        if entry.row is not None and dtype not in troubles:
-            troubles[dtype] = _untraceable(kernel, group["prior"], dtype)
-        if entry.row is not None and troubles[dtype] is None:
-            batches.setdefault((dtype, entry.inputs), []).append(entry)
+        formula = dtype, id(entry.prior)  # a prior that cannot be fused may have no hash
+        if entry.row is not None and formula not in troubles:
+            troubles[formula] = _untraceable(kernel, entry.prior, dtype)
+        if entry.row is not None and troubles[formula] is None:
+            batches.setdefault((dtype, entry.inputs, entry.prior), []).append(entry)
         elif group["fused"] is True:
-            reason = troubles.get(dtype) or (engine.misfit(*entry[:3]) if engine is not None else "numba is not installed")
+            reason = troubles.get(formula) or (engine.misfit(*entry[:3]) if engine is not None else "numba is not installed")
             raise needs(who, "fused", f"None or False: {reason}", True)
         else:
             _update_by_torch(group, kernel, entry)
-    for (dtype, inputs), batch in batches.items():
+    for (dtype, inputs, prior), batch in batches.items():
         clashing = engine.clashing_rows([entry.row for entry in batch], dtype)
         for number in clashing:
             _update_by_torch(group, kernel, batch[number])
         if len(clashing) < len(batch):
-            engine.fuse(kernel, group["prior"], dtype)(
+            engine.fuse(kernel, prior, dtype)(  # type: ignore[arg-type] # what is in a batch has a hash
                 np.array([entry.row.numbers for number, entry in enumerate(batch) if number not in clashing], dtype=np.int64),
                 num_data=group["num_data"],
                 inputs=inputs,
@@ -115,7 +118,7 @@ def _update_by_torch(group: dict[str, Any], kernel: Kernel, entry: Entry) -> Non
     ]
     moved, memory = kernel.update(
         position,
-        Evaluation(_UNKNOWN, energy_gradient(gradient, position, group["num_data"], group["prior"])),
+        Evaluation(_UNKNOWN, energy_gradient(gradient, position, group["num_data"], entry.prior)),
         torch.stack(noises),
         tuple(entry.memory),
         entry.inputs,

@@ -174,7 +174,7 @@ class Watch:
         share = float((self._variance * reach).mean()) * scale**2 / (2 * temperature)
         size, square = float(self._size), float(self._size_square)
         number = min(self.looks, 2 / _SLOWEST - 1)  # of equal looks that say as much
-        relative = (max(square - size**2, 0.0) / (number - 1)) ** 0.5 / size if size > 0 else 0.0
+        relative = (max(square - size * size, 0.0) / (number - 1)) ** 0.5 / size if size > 0 else 0.0
         return MinibatchHeat(share, share * relative, self.estimator, is_absorbed)
 
     def warn(self, who: str, number: int, lr: float, heat: MinibatchHeat) -> None:

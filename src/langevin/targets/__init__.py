@@ -4,6 +4,7 @@ from langevin.targets import likelihoods, priors
 from langevin.targets.analytic import FIVE_MODES, Gaussian, Mixture, gaussian, mixture
 from langevin.targets.automatic import EnergyTarget, LikelihoodTarget, energy, likelihood
 from langevin.targets.base import Batch, Evaluation, Target
+from langevin.targets.last_layer import LastLayer, last_layer
 from langevin.targets.model import Model
 from langevin.targets.posterior import Posterior
 from langevin.targets.ravine import Ravine, ravine, ravine_data
@@ -14,6 +15,7 @@ __all__ = [
     "Evaluation",
     "FIVE_MODES",
     "Gaussian",
+    "LastLayer",
     "LikelihoodTarget",
     "Mixture",
     "Model",
@@ -22,6 +24,7 @@ __all__ = [
     "Target",
     "energy",
     "gaussian",
+    "last_layer",
     "likelihood",
     "likelihoods",
     "mixture",

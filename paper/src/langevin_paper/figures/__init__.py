@@ -13,6 +13,7 @@ from langevin_paper.figures.invariant import efficiency_figure, factor_figure, i
 from langevin_paper.figures.minibatch import atlas_figure, race_figure
 from langevin_paper.figures.networks import cifar_figure, draw_accuracy, landsat_figure, mnist_figure
 from langevin_paper.figures.ravines import draw_path, ravine_figure, ravine_grid, regression_figure, search_figure
+from langevin_paper.figures.sparse import course_figure, network_figure
 from langevin_paper.spec import Method
 
 __all__ = ["FIGURES", "Drawn", "View", "overview", "png"]
@@ -94,6 +95,17 @@ FIGURES: dict[str, Sequence[Drawn]] = {
             "The worst error of a variance, percent, by share of the largest stable step, and as tuned by the law (or found). With "
             "a star: by the law, where chains are too slow to say; chance is in all others.",
             atlas_figure,
+        ),
+    ),
+    "sparse": (
+        Drawn(
+            "network",
+            "What is left of the first row's network, seed 0: its inputs, the connections between its hidden layers, and "
+            "the weights of each layer.",
+            network_figure,
+        ),
+        Drawn(
+            "course", "Test error and weights left after every epoch: mean over seeds, with their range as a band.", course_figure
         ),
     ),
 }

@@ -3,7 +3,7 @@
 The formula is not written a second time. It is called with symbols instead of tensors, and each operator appends a line to a
 program. Operations between settings stay Python floats and run once per step, as they do in the tensor version; operations
 that touch an element become the body of a loop that numba compiles. Both versions round at the same places, so their results are
-equal bit for bit (for the exponential of a spike-and-slab prior: to rounding).
+equal bit for bit (for the exponential of a spike-and-slab prior, and the logarithm of a horseshoe: to rounding).
 
 `Fused.source` shows the generated loop.
 """
@@ -11,6 +11,7 @@ equal bit for bit (for the exponential of a spike-and-slab prior: to rounding).
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -169,7 +170,7 @@ def _compile(source: str, dtype: torch.dtype) -> tuple[Callable[..., list[float]
         "REAL": form.real, "REAL_WIDTH": form.real_width, "STORED": form.stored, "STORED_WIDTH": form.stored_width,
         "make_scratch": noise_cpu.make_scratch, "fill_noise": fill.fill_noise,
         "square_root": elementary.square_root, "exponential": elementary.exponential,
-        "widen": elementary.widen, "narrow": elementary.narrow,
+        "natural_logarithm": math.log, "sign_of": np.sign, "widen": elementary.widen, "narrow": elementary.narrow,
     }  # fmt: skip
     exec(compile(source, str(path or "<langevin.engines.fused>"), "exec"), scope)  # our own text, written a few lines above
     options = {"nogil": True, "error_model": "numpy"}

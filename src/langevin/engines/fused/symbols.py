@@ -98,6 +98,19 @@ class Symbol:
         """Return e to this power, as `Tensor.exp` does."""
         return self.program.operate("exponential({})", self)
 
+    def log(self) -> Symbol:
+        """Return the natural logarithm, as `Tensor.log` does."""
+        return self.program.operate("natural_logarithm({})", self)
+
+    def sign(self) -> Symbol:
+        """Return -1, 0 or 1, as `Tensor.sign` does."""
+        return self.program.operate("sign_of({})", self)
+
+    def clamp(self, *, min: float | None = None, max: float | None = None) -> Symbol:
+        """Return what is cut off at bounds, as `Tensor.clamp` does: NaN stays NaN."""
+        low = self if min is None else self.program.operate("{1} if {0} < {1} else {0}", self, min)
+        return low if max is None else self.program.operate("{1} if {0} > {1} else {0}", low, max)
+
     def _has_no_value(self, *_: Any) -> NoReturn:
         raise UntraceableError("the formula asks for the value of an element: a comparison, an if, or float()")
 

@@ -5,17 +5,17 @@ import operator
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from langevin.checks import check_function, check_integer, check_path, needs
-from langevin.store.bank.batches import average, check_loader, estimate_norms, norms_of
+from langevin.checks import check_integer, check_path, needs
+from langevin.store.bank.batches import check_loader, estimate_norms, norms_of
 from langevin.store.bank.contents import Contents, Draw, compare, describe, file_name, revision_of
 from langevin.store.bank.files import CorruptDrawError, read_draw, write_draw
 from langevin.store.bank.modules import check_module, fill, parameter_names, private_copy, state_of
@@ -55,7 +55,8 @@ class SampleBank:
         ...         _ = bank.add(model, step=step, loss=0.5)
         >>> [(draw.index, draw.step) for draw in bank.draws]
         [(0, 1), (1, 3), (2, 5)]
-        >>> bank.predict(model, torch.zeros(4, 2)).shape  # for a classifier: transform=lambda z: z.softmax(-1)
+        >>> import langevin as lv
+        >>> lv.predict(model, bank, torch.zeros(4, 2), likelihood=lv.likelihoods.gaussian(std=1.0)).mean.shape
         torch.Size([4, 1])
     """
 
@@ -215,42 +216,6 @@ class SampleBank:
         if not isinstance(on_error, str) or on_error not in ("raise", "skip"):
             raise needs("SampleBank.models", "on_error", '"raise" or "skip"', on_error)
         return (module for _, module in self._each(model, on_error))
-
-    def predict(
-        self,
-        model: nn.Module,
-        x: Any,
-        *,
-        transform: Callable[[Any], Tensor] | None = None,
-        batch_size: int | None = None,
-        on_error: OnError = "raise",
-    ) -> Tensor:
-        """Average `transform(model(x))` over the draws, without gradients, in float32 or wider.
-
-        Each draw is loaded once and called on one batch after the other; beside the result memory is taken for one batch.
-        Inputs are moved to the device of the model's first parameter, the result is on the device of the outputs.
-
-        Args:
-            model: A model of the bank's kind; it is not touched.
-            x: The inputs of one call: a tensor, `model(x)`; a tuple or a list of tensors, `model(*x)`; or a dict,
-                `model(**x)`. Or a loader of batches: a `DataLoader`, or anything else that can be read once per draw and
-                gives the same batches in the same order each time (a list too, unless it is one of tensors). A batch is a
-                tensor, a dict, or a tuple or list whose first entry is the inputs and whose other entries, labels, are not
-                looked at. Outputs of several batches are put together along their first axis.
-            transform: What is averaged. For a classifier give `lambda logits: logits.softmax(-1)`: probabilities are averaged, not
-                logits.
-            batch_size: Call the model on this many rows at a time; None calls it on all of `x`, or on each whole batch of a loader.
-            on_error: "raise" or "skip", for damaged draws (see `models`).
-        """
-        if batch_size is not None:
-            batch_size = check_integer("SampleBank.predict", "batch_size", _whole(batch_size), 1)
-        check_loader("SampleBank.predict", "x", x)
-        if transform is not None:
-            check_function("SampleBank.predict", "transform", transform, "None or a function of the model's output", 1)
-        result = average(self.models(model, on_error=on_error), x, transform, batch_size)
-        if result is None:
-            raise ValueError(f"SampleBank.predict needs at least one readable draw, {self.path} had none when opened")
-        return result
 
     # ---- inside
 

@@ -1,48 +1,18 @@
-"""Priors as energies with closed-form gradients: Gaussian, and spike-and-slab for sparse networks (equation 4)."""
+"""Priors of Gaussians: flat, Gaussian, and spike-and-slab for sparse networks (equation 4)."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from langevin import plain
 from langevin.checks import check_field, needs
+from langevin.targets.priors.base import SCALE, Prior, is_scale
 
-__all__ = ["Flat", "GaussianPrior", "Prior", "SpikeSlab", "check_prior", "flat", "from_plain", "gaussian", "spike_slab", "to_plain"]
-
-
-@runtime_checkable
-class Prior(Protocol):
-    """Independent priors for the elements of theta."""
-
-    def energy(self, position: Tensor) -> Tensor:
-        """Return ``-log prior`` summed over the last axis, with its normalising constant."""
-        ...
-
-    def gradient(self, position: Tensor) -> Tensor:
-        """Return the gradient of `energy`, elementwise."""
-        ...
-
-
-def check_prior(who: str, prior: Any) -> Prior:
-    """Return `prior` when it is one: any object with the two methods."""
-    if isinstance(prior, type) or not isinstance(prior, Prior):
-        raise needs(who, "prior", "a prior of langevin.priors", prior, TypeError)
-    return prior
-
-
-SCALE = "1e-150 <= std <= 1e150"
-"""What a standard deviation must be for 1 / std**2 to be a number; `is_scale` says whether it is."""
-
-
-def is_scale(std: float) -> bool:
-    """Say whether 1 / std**2 is a number."""
-    return 1e-150 <= std <= 1e150
+__all__ = ["Flat", "GaussianPrior", "SpikeSlab", "flat", "gaussian", "spike_slab"]
 
 
 @dataclass(frozen=True)
@@ -122,29 +92,6 @@ class SpikeSlab(Prior):
         exponent = (0.5 * self.precision_gap) * (position * position) - self.log_odds
         spike_share = 1 / (1 + exponent.exp())
         return position * (1 / self.slab_std**2 + self.precision_gap * spike_share)
-
-
-def to_plain(prior: Prior | None) -> dict[str, Any] | None:
-    """Return one of the library's priors as plain values, which any file format can hold.
-
-    Example:
-        >>> to_plain(gaussian(std=2.0))
-        {'kind': 'GaussianPrior', 'std': 2.0}
-    """
-    if prior is None:
-        return None
-    if type(prior) not in KINDS.values():
-        raise needs("to_plain", "prior", f"one of {sorted(KINDS)}", prior, TypeError)
-    return plain.to_plain(prior)
-
-
-def from_plain(values: dict[str, Any] | Prior | None) -> Prior | None:
-    """Build the prior that `to_plain` described; a prior or None passes through."""
-    return values if values is None or isinstance(values, Prior) else plain.from_plain(values, KINDS)
-
-
-KINDS: dict[str, type] = {"Flat": Flat, "GaussianPrior": GaussianPrior, "SpikeSlab": SpikeSlab}
-"""The library's own priors, by the name under which they are saved."""
 
 
 def flat() -> Flat:

@@ -1,0 +1,104 @@
+"""Chains of the estimators: the law of their draws, their starts, and what happens to chains that run off."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+
+import langevin as lv
+from langevin.estimators import explore as explore_module
+from langevin.estimators.explore import Settings, explore
+from langevin.estimators.table import Columns, Standard
+from langevin.estimators.workers import run_groups
+
+N, DIM, STD = 60, 4, 0.5
+SHORT = Settings(adam_steps=300, burn_in=1280, num_steps=6_400, num_draws=100)
+
+
+def linear_posterior():
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(N, DIM - 1, generator=generator) * torch.tensor([1.0, 3.0, 0.3])
+    y = x @ torch.tensor([1.0, -0.2, 2.0]) + STD * torch.randn(N, generator=generator)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(DIM - 1, 1), nn.Flatten(0))
+    posterior = lv.Posterior(model, lv.likelihoods.gaussian(STD), prior=lv.priors.gaussian(std=1.0), num_data=N)
+    design = torch.cat([x, torch.ones(N, 1)], 1).double()
+    covariance = torch.linalg.inv(design.T @ design / STD**2 + torch.eye(DIM, dtype=torch.float64))
+    return posterior, (x, y), covariance @ design.T @ y.double() / STD**2, covariance
+
+
+def test_draws_have_the_closed_form_law_of_a_linear_model():
+    """Forty chains, whose hundred draws are 64 steps apart; the error is that of the chains' means."""
+    posterior, data, mean, covariance = linear_posterior()
+    found = explore(posterior, data, SHORT, chains=range(40), seed=0)
+    assert not found.undone.any()
+    deviation = (found.draws.double() - mean) / covariance.diagonal().sqrt()
+    for values, expected in ((deviation, 0.0), (deviation.square(), 1.0)):
+        means = values.mean(1)
+        z = (means.mean(0) - expected) / (means.std(0) / len(means) ** 0.5)
+        assert z.abs().max() < 4.5, (expected, z)
+        assert (means.std(0) / len(means) ** 0.5).max() < 0.06
+
+
+def test_a_chain_does_not_depend_on_those_beside_it():
+    posterior, data, *_ = linear_posterior()
+    short = dataclasses.replace(SHORT, burn_in=640, num_steps=640, num_draws=5)
+    together = explore(posterior, data, short, chains=range(3), seed=5).draws
+    alone = explore(posterior, data, short, chains=range(1, 2), seed=5).draws
+    torch.testing.assert_close(together[1:2], alone, rtol=1e-3, atol=1e-3)
+    assert (together[0] - together[1]).abs().max() > 1e-2
+
+
+def test_a_stretch_that_leads_out_of_the_posterior_is_undone(monkeypatch):
+    """Steps far beyond the limit of stability: every stretch runs off, and every chain stays where it was."""
+    posterior, data, *_ = linear_posterior()
+    monkeypatch.setattr(explore_module, "_FIRST", 300.0)
+    monkeypatch.setattr(explore_module, "_MOST", 300.0)
+    short = dataclasses.replace(SHORT, burn_in=1, num_steps=640, num_draws=10)
+    found = explore(posterior, data, short, chains=range(2), seed=0)
+    assert (found.undone == 10).all()
+    assert torch.equal(found.draws, found.draws[:, :1].expand_as(found.draws))
+    longer = explore(posterior, data, dataclasses.replace(short, num_steps=6400), chains=range(2), seed=0)
+    assert (longer.undone < 50).all()  # steps become smaller until they are stable
+    assert (longer.energies[:, -1] - longer.energies[:, 0]).abs().max() < 100
+
+
+def test_the_first_curvature_is_that_of_the_rows():
+    posterior, data, *_ = linear_posterior()
+    position = torch.zeros(1, DIM)
+    x = torch.cat([data[0], torch.ones(N, 1)], 1)
+    expected = ((x * (data[1] / STD**2)[:, None]) ** 2).sum(0) + 1.0  # of -log p of each row at zero, and the prior's
+    torch.testing.assert_close(explore_module._first_squares(posterior, data, position)[0], expected, rtol=1e-3, atol=1e-3)
+
+
+def test_columns_are_standardised_and_ranked():
+    x = torch.tensor([[0.0, 1.0, 5.0], [1.0, 10.0, 5.0], [0.0, 100.0, 5.0], [1.0, 1000.0, 5.0]]).double().numpy()
+    inputs = Columns.of(x)(x)
+    assert inputs.shape == (4, 4)  # only the middle column has more than two values
+    assert inputs[:, :2].mean(0).abs().max() < 1e-6
+    assert inputs[:, 2].tolist() == [0.0] * 4
+    torch.testing.assert_close(inputs[:, 3], torch.tensor([-0.375, -0.125, 0.125, 0.375]) * 12**0.5)
+    far = Columns.of(x)(10 * x + 1e6)
+    assert far[:, 3].tolist() == pytest.approx([0.375 * 12**0.5] * 4)  # beyond all values
+
+
+def test_weights_count_rows_again():
+    x = torch.tensor([[0.0], [1.0], [5.0]]).double().numpy()
+    twice = Standard.of(x[[0, 1, 2, 2]], None)
+    weighted = Standard.of(x, torch.tensor([1.0, 1.0, 2.0]).numpy())
+    assert weighted.mean.item() == pytest.approx(twice.mean.item())
+    assert weighted.std.item() == pytest.approx(twice.std.item())
+
+
+def square(group, progress):
+    progress(0.5)
+    return [number**2 for number in group]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_groups_come_back_in_their_order_from_any_number_of_processes(jobs):
+    assert run_groups(square, [range(2), range(2, 5)], jobs, False) == [[0, 1], [4, 9, 16]]

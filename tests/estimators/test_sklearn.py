@@ -1,0 +1,159 @@
+"""The estimators are scikit-learn's, and say what they do not know."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+from langevin import TrustWarning
+from langevin.estimators import LangevinClassifier, LangevinRegressor
+
+TINY = {"hidden": (8,), "chains": 2, "num_draws": 10, "adam_steps": 200, "burn_in": 128, "num_steps": 128, "n_jobs": 1}
+WEIGHTS = "draws of chains with other rows are other draws: equal in law, not in bits"
+EXPECTED = {"check_sample_weight_equivalence_on_dense_data": WEIGHTS, "check_sample_weight_equivalence_on_sparse_data": WEIGHTS}
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-2, 2, (150, 2))
+Y = np.sin(2 * X[:, 0]) + 0.1 * RNG.normal(size=150) * (1 + (X[:, 1] > 0) * 4)
+
+
+def regressor(**more):
+    return LangevinRegressor(**{**TINY, "adam_steps": 1000, "burn_in": 1280, "num_steps": 640, **more})
+
+
+@pytest.mark.parametrize("estimator", [LangevinRegressor(**TINY), LangevinClassifier(**TINY)], ids=["regressor", "classifier"])
+def test_scikit_learn_accepts_them(estimator):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its own, on what it skips
+        check_estimator(estimator, expected_failed_checks=EXPECTED)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return regressor().fit(X, Y)
+
+
+def test_noise_that_depends_on_the_row_is_found(fitted):
+    mean, std, (lower, upper) = fitted.predict(X, return_std=True, return_interval=0.9)
+    assert fitted.score(X, Y) > 0.7
+    assert std[X[:, 1] > 0].mean() > 2 * std[X[:, 1] <= 0].mean()
+    assert 0.8 < ((lower < Y) & (upper > Y)).mean() < 0.98
+    assert (lower < mean).all()
+    assert (mean < upper).all()
+
+
+def test_what_is_far_from_the_data_is_less_sure(fitted):
+    _, near = fitted.predict(X, return_std=True)
+    _, far = fitted.predict(X + 6, return_std=True)
+    assert far.mean() > 2 * near.mean()
+
+
+def test_a_standard_deviation_beyond_all_targets_is_said(fitted):
+    wild = pickle.loads(pickle.dumps(fitted))
+    wild.draws_[0, 0, -1] = 20.0  # the bias of the log-variance of one draw
+    with pytest.warns(TrustWarning, match="for 150 of 150 rows the standard deviation is more than 10 times"):
+        wild.predict(X, return_std=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted.predict(X, return_std=True)
+
+
+def test_the_same_seed_gives_the_same_draws_whatever_the_number_of_processes():
+    settings = {**TINY, "chains": 7}
+    one, two = (LangevinRegressor(**{**settings, "n_jobs": jobs}).fit(X, Y) for jobs in (1, 2))
+    assert np.array_equal(one.draws_, two.draws_)
+    assert not np.array_equal(LangevinRegressor(**settings, random_state=1).fit(X, Y).draws_, one.draws_)
+
+
+def test_pickles_and_clones(fitted):
+    assert np.array_equal(pickle.loads(pickle.dumps(fitted)).predict(X), fitted.predict(X))
+    assert clone(fitted).get_params() == fitted.get_params()
+    assert not hasattr(clone(fitted), "draws_")
+
+
+def test_units_of_the_targets_do_not_matter(fitted):
+    mean, std = fitted.predict(X, return_std=True)
+    other, other_std = regressor().fit(X, 1000 * Y + 7).predict(X, return_std=True)
+    assert np.abs(other - (1000 * mean + 7)).max() < 50  # chains that round differently end elsewhere in the same posterior
+    assert 0.8 < np.mean(other_std / std) / 1000 < 1.25
+
+
+def test_a_row_of_weight_zero_is_not_there():
+    weights = np.r_[np.ones(100), np.zeros(50)]
+    assert np.array_equal(
+        regressor(burn_in=128, num_steps=128).fit(X, Y, sample_weight=weights).draws_,
+        regressor(burn_in=128, num_steps=128).fit(X[:100], Y[:100], sample_weight=np.ones(100)).draws_,
+    )
+
+
+def test_weights_count_in_the_likelihood():
+    """All rows at x = 0: half of them say -1, with weight nine, half say 1."""
+    x, y = np.zeros((40, 1)), np.r_[-np.ones(20), np.ones(20)]
+    mean = regressor(noise="learned").fit(x, y, sample_weight=np.where(y < 0, 9.0, 1.0)).predict(x[:1])
+    assert abs(mean[0] + 0.8) < 0.15
+
+
+def test_more_rows_move_the_posterior():
+    half = X[:, 0] < 0
+    model = regressor().fit(X[half], Y[half])
+    before = np.mean((model.predict(X[~half]) - Y[~half]) ** 2)
+    model.partial_fit(X[~half], Y[~half])
+    assert np.mean((model.predict(X[~half]) - Y[~half]) ** 2) < before / 2
+    assert np.mean((model.predict(X[half]) - Y[half]) ** 2) < 0.2
+
+
+def test_pipelines_searches_and_data_frames():
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    model = make_pipeline(StandardScaler(), LangevinRegressor(**TINY))
+    search = GridSearchCV(model, {"langevinregressor__prior_std": [0.01, 1.0]}, cv=2).fit(frame, Y)
+    assert search.best_params_ == {"langevinregressor__prior_std": 1.0}
+    assert LangevinRegressor(**TINY).fit(frame, Y).feature_names_in_.tolist() == ["a", "b"]
+
+
+def test_classes_of_flowers():
+    x, y = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    model = LangevinClassifier(**{**TINY, "adam_steps": 500, "burn_in": 640, "num_steps": 320})
+    assert cross_val_score(model, x, names, cv=3).mean() > 0.92
+    probabilities = model.fit(x, names).predict_proba(x)
+    assert probabilities.sum(-1) == pytest.approx(np.ones(150))
+    assert -np.log(probabilities[range(150), y]).mean() < 0.15
+
+
+def test_classes_may_come_later():
+    x, y = load_iris(return_X_y=True)
+    model = LangevinClassifier(**TINY).partial_fit(x[:100], y[:100], classes=[0, 1, 2])
+    assert model.partial_fit(x[100:], y[100:]).score(x, y) > 0.9
+    with pytest.raises(ValueError, match=r"classes among \[0, 1, 2\], got 7"):
+        model.partial_fit(x[:1], [7])
+
+
+BAD = {
+    "chains": (0, r"LangevinRegressor\(chains=.*0"),
+    "hidden": (3, r"hidden=.*a tuple of layer sizes, got 3"),
+    "noise": ("white", r'"predicted" or "learned", got \'white\''),
+    "prior_std": (-1.0, r"prior_std=.*-1\.0"),
+    "burn_in": ("long", r"burn_in=.*'long'"),
+    "random_state": (-1, r"random_state=.*-1"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_settings_are_refused(name):
+    value, words = BAD[name]
+    with pytest.raises((TypeError, ValueError), match=words):
+        LangevinRegressor(**{**TINY, name: value}).fit(X, Y)
+
+
+def test_nothing_that_counts_is_refused():
+    with pytest.raises(ValueError, match="at least one"):
+        LangevinRegressor(**TINY).fit(X, Y, sample_weight=np.zeros(150))
