@@ -100,13 +100,15 @@ def test_batch_norms_and_augmented_images_go_on_bit_for_bit(tmp_path, monkeypatc
 
 
 ZYGOTE = """
-import os, sys, torch
+import os, sys, time, torch
 sys.path.insert(0, {tests!r})
 torch.set_num_threads(1)
 import test_training as t
 t.training.CHECKPOINT_SECONDS = 0.0
-t.train(t.LONG, 0, {whole!r})  # here, not in a child: the children find the update compiled
-print("ready", flush=True)
+t.train(t.SAMPLERS, 0, {warm!r})  # here, not in a child: the children find the update compiled
+begin = time.monotonic()
+t.train(t.LONG, 0, {whole!r})
+print(time.monotonic() - begin, flush=True)
 for line in sys.stdin:
     child = os.fork()
     if child == 0:
@@ -118,24 +120,34 @@ for line in sys.stdin:
 LONG = replace(SAMPLERS, stages=tuple(replace(part, epochs=24) for part in SAMPLERS.stages))
 
 
+def written(checkpoint):
+    """Say which checkpoint there is: each is a new file."""
+    with contextlib.suppress(FileNotFoundError):
+        return checkpoint.stat().st_ino, checkpoint.stat().st_mtime_ns
+
+
 def test_a_process_killed_at_random_moments_ends_with_the_same_bits(tmp_path):
-    whole, path, moments, kills, cut = tmp_path / "whole", tmp_path / "killed", random.Random(0), 0, 0
-    script = ZYGOTE.format(tests=str(Path(__file__).parent), whole=str(whole), path=str(path))
+    whole, path, warm = tmp_path / "whole", tmp_path / "killed", tmp_path / "warm"
+    checkpoint, moments, cut = path / "checkpoint.pt", random.Random(0), 0
+    script = ZYGOTE.format(tests=str(Path(__file__).parent), whole=str(whole), path=str(path), warm=str(warm))
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as zygote:
-        assert zygote.stdout.readline() == "ready\n"
+        seconds = float(zygote.stdout.readline())  # of a whole run, on this machine, now
         status = None
         while status != 0:
+            before = written(checkpoint)
             zygote.stdin.write("go\n")
             zygote.stdin.flush()
             child = int(zygote.stdout.readline())
-            time.sleep(moments.uniform(0.05, 0.2))
-            if kills < 10:
+            if cut < 10:
+                patience = time.monotonic() + 60
+                while written(checkpoint) == before and time.monotonic() < patience:  # a life that does something
+                    time.sleep(seconds / 1000)
+                time.sleep(moments.uniform(0, seconds / 10))
                 with contextlib.suppress(ProcessLookupError):  # it was faster
                     os.kill(child, signal.SIGKILL)
-                    kills += 1
             status = int(zygote.stdout.readline())
             assert status in (0, signal.SIGKILL)
-            cut += status != 0 and (path / "checkpoint.pt").exists()
+            cut += status != 0
         zygote.stdin.close()
     assert cut >= 2  # lives that ended in the middle of the run
     same(path, train(LONG, 0, path), whole, train(LONG, 0, whole))  # both are done: these calls only read
