@@ -10,7 +10,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "langevin"
 LEVELS = [
     {"checks", "cpu"},
     {"constraints", "plain"},
-    {"moments", "noise", "scales", "schedules", "space", "trust"},
+    {"moments", "noise", "scales", "schedules", "shards", "space", "trust"},
     {"targets"},
     {"gradients", "drifts", "gradient_noise"},
     {"preconditioners"},
@@ -20,7 +20,7 @@ LEVELS = [
     {"chains", "lint"},
     {"diagnostics"},
     {"predictive"},
-    {"choice", "estimators", "evidence", "llc", "sparse"},
+    {"choice", "estimators", "evidence", "llc", "scale", "sparse"},
     {"cli"},
 ]
 STEPPERS = {"engines/eager.py", "engines/fused/symbols.py", "engines/settings.py", "optim/update.py", "tuning/law.py"}

@@ -14,11 +14,22 @@ from langevin.checks import check_function, check_integer, check_number, lacks_m
 from langevin.gradient_noise import FollowedNoise
 from langevin.kernels import Kernel, StepInputs
 from langevin.noise.address import MAX_CHAIN, MAX_SEED, MAX_STEP, check_int
-from langevin.optim import addresses, first_steps
+from langevin.optim import addresses, first_steps, ranks
 from langevin.optim.placed import check_names, check_prior_of, priors_of
-from langevin.optim.state import STEPS, check_group_names, memory_like, plain_setting, restored_setting, wide_dtype
+from langevin.optim.parts import aligned_gradient, check_sharding, master_of
+from langevin.optim.state import (
+    MASTER,
+    STEPS,
+    check_group_names,
+    local_memory,
+    memory_like,
+    plain_setting,
+    restored_setting,
+    wide_dtype,
+)
 from langevin.optim.update import Entry, row_of, update
 from langevin.optim.watch import PERIOD, MinibatchHeat, Spread, Watch, sizes_of
+from langevin.shards import is_sharded, local_part, runs_of
 from langevin.targets import priors
 from langevin.targets.priors import PlacedPrior, Prior
 
@@ -43,6 +54,7 @@ class Common(TypedDict, total=False):
     chain: int
     first_address: int
     fused: bool | None
+    master: bool
     weight_decay: float
 
 
@@ -56,13 +68,13 @@ class LangevinOptimizer(torch.optim.Optimizer):
     the same seed and chain draw the same noise wherever their addresses overlap. Give
 
     - independent runs another `chain` (or seed);
-    - a second optimizer for another part of the same model `first_address=other.next_address`; so too one optimizer per
-      parameter, and the stages of a pipeline (what a stage does not know, the number of elements before it, can be any multiple
-      of 4 that is large enough);
-    - the ranks of `ZeroRedundancyOptimizer`, each of which has parameters of its own, `chain=torch.distributed.get_rank()`.
-      Ranks of DistributedDataParallel have the same parameters and need the same noise: change nothing.
+    - a second optimizer for another part of the same model `first_address=other.next_address`;
+    - parameters that are dealt out to several optimizers (`ZeroRedundancyOptimizer`, the stages of a pipeline, one optimizer per
+      parameter) their addresses beforehand, by `langevin.optim.fix_addresses(model.parameters())`.
 
-    A second optimizer that overlaps one still in use says so (`SharedNoiseWarning`) at its first step.
+    Ranks of DistributedDataParallel have the same parameters and need the same noise; the shards of a DTensor (FSDP2, tensor
+    parallelism) draw that of their own elements: change nothing. A second optimizer that overlaps one still in use, or one on
+    another rank, says so (`SharedNoiseWarning`); ranks that should be equal and are not raise `RanksDisagreeError`.
 
     The noise of minibatches heats: `heat` and `describe` say by how much, and a `TrustWarning` does where it is above 10 % of the
     temperature. It is measured from successive gradients of at most 1024 elements of each group, or, with fewer doubts, from the
@@ -90,6 +102,8 @@ class LangevinOptimizer(torch.optim.Optimizer):
         chain: an int in [0, 2**32): which of the runs with this seed.
         first_address: address of the first element, in words of 32 bits, a multiple of 4; later groups continue it.
         fused: None takes the fused CPU engine where it can, False always takes plain torch, True fails where it cannot be taken.
+        master: moves parameters in half precision by way of a float32 copy in the state, so that steps below their spacing add up
+            instead of being lost; False saves these four bytes per element.
         weight_decay: w > 0 stands for the prior N(0, 1 / (w num_data)), which it is in SGD; for trainers that pass it.
         unknown: refused, with a word on what to write instead.
     """
@@ -102,6 +116,7 @@ class LangevinOptimizer(torch.optim.Optimizer):
     _watches: dict[int, Watch]  # of each group; neither these nor micro-batches are saved
     _spreads: dict[Tensor, Spread]  # micro-batches so far, where a kernel absorbs their noise
     _is_announced = False  # whether others were looked for that draw the same noise; not pickled, so that a copy asks again
+    _meeting: ranks.Meeting | None = None  # what other ranks are asked; not pickled either
 
     def __init__(
         self,
@@ -116,12 +131,14 @@ class LangevinOptimizer(torch.optim.Optimizer):
         chain: int = 0,
         first_address: int = 0,
         fused: bool | None = None,
+        master: bool = True,
         weight_decay: float = 0.0,
         **unknown: Any,
     ) -> None:
         """Check the settings and build the groups."""
         self._refuse(unknown)
-        common = {"num_data": num_data, "temperature": temperature, "prior": prior, "fused": fused, "weight_decay": weight_decay}
+        common = {"num_data": num_data, "temperature": temperature, "prior": prior, "fused": fused, "master": master}
+        common["weight_decay"] = weight_decay
         try:
             params = params if isinstance(params, Tensor) else list(params)  # torch has words for a tensor
         except TypeError as error:
@@ -186,6 +203,8 @@ class LangevinOptimizer(torch.optim.Optimizer):
         check_prior_of(who, group)
         if group["fused"] is not None and not isinstance(group["fused"], bool):
             raise needs(who, "fused", "None, True or False", group["fused"], TypeError)
+        if not isinstance(group["master"], bool):
+            raise needs(who, "master", "True or False", group["master"], TypeError)
         if "noise" in self.settings and (group["noise"] is not None and group["noise"] != "corrected"):
             raise needs(who, "noise", 'None or "corrected": an optimizer learns it on the way', group["noise"])
         kernel = self._kernel(group)  # checks the rest
@@ -195,10 +214,11 @@ class LangevinOptimizer(torch.optim.Optimizer):
         for parameter in group["params"]:
             if not parameter.is_floating_point():
                 raise needs(who, "params", "real floating-point parameters", parameter.dtype, TypeError)
+            check_sharding(who, parameter)
 
     def _check_changed_settings(self) -> None:
         """Check the groups whose settings are not the objects that were checked last: any may be changed in mid-run."""
-        names = ("lr", "num_data", "temperature", "prior", "fused", "seed", "chain", "first_address", *self.settings)
+        names = ("lr", "num_data", "temperature", "prior", "fused", "master", "seed", "chain", "first_address", *self.settings)
         changed: dict[int, list[Any]] = {}
         for number, group in enumerate(self.param_groups):
             values = [group[name] for name in names]
@@ -243,11 +263,14 @@ class LangevinOptimizer(torch.optim.Optimizer):
         if not self._is_announced:
             self._is_announced = True
             addresses.warn_of_shared_noise(self)
+            self._meeting = ranks.meet(self)
         offsets = addresses.element_offsets(type(self).__name__, self.param_groups)
         # All is checked before anything moves.
         plans = [(group, self._kernel(group)) for group in self.param_groups]
         entries = [self._entries(*plan, at) for plan, at in zip(plans, offsets, strict=True)]
-        first_steps.look(self, (entry.gradient for ready in entries for entry in ready))
+        first_steps.look(self, ((entry.parameter, entry.gradient) for ready in entries for entry in ready))
+        if self._meeting is not None and self._meeting.step([entry for ready in entries for entry in ready]):
+            self._meeting = None
         for number, ((group, kernel), ready) in enumerate(zip(plans, entries, strict=True)):
             if float(group["lr"]) > 0:  # at lr 0 no time passes
                 self._look(number, group, kernel)
@@ -255,7 +278,7 @@ class LangevinOptimizer(torch.optim.Optimizer):
                 update(type(self).__name__, group, kernel, [entry for entry in ready if entry.position.numel()])
                 if kernel.memory:
                     for entry in ready:
-                        self.state[entry.position][STEPS] += 1
+                        self.state[entry.parameter][STEPS] += 1
                 group["step"] += 1
         self._spreads.clear()
         return loss
@@ -274,7 +297,7 @@ class LangevinOptimizer(torch.optim.Optimizer):
                 count = max((self._spreads[p].count for p in group["params"] if p in self._spreads), default=0)
                 for parameter in group["params"]:
                     if parameter.grad is not None:
-                        total = parameter.grad.to(wide_dtype(parameter.dtype))
+                        total = local_part(aligned_gradient(parameter)).to(wide_dtype(parameter.dtype))
                         self._spreads.setdefault(parameter, Spread(total, count)).add(total)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -317,14 +340,14 @@ class LangevinOptimizer(torch.optim.Optimizer):
 
     def _given_noise(self, group: dict[str, Any], kernel: Kernel, ready: list[Entry]) -> Kernel:
         """Put the variance that micro-batches gave into the memory, and return the kernel that takes it from there."""
-        spreads = {entry.position: self._spreads.get(entry.position) for entry in ready}
+        spreads = {entry.parameter: self._spreads.get(entry.parameter) for entry in ready}
         if kernel.gradient_noise is None or not spreads or not all(spread and spread.count > 1 for spread in spreads.values()):
             return kernel
         for entry in ready:
-            spread, state = spreads[entry.position], self.state[entry.position]
+            spread, state = spreads[entry.parameter], self.state[entry.parameter]
             assert spread is not None
             found = spread.variance(entry.gradient.to(spread.total.dtype)) * group["num_data"] ** 2
-            state["noise_variance"].lerp_(found, _FOLLOWED.rate(state[STEPS] + 1))
+            local_part(state["noise_variance"]).lerp_(found, _FOLLOWED.rate(state[STEPS] + 1))
         return self._kernel(group, _GIVEN)
 
     def _entries(self, group: dict[str, Any], kernel: Kernel, offsets: list[int]) -> list[Entry]:
@@ -335,23 +358,31 @@ class LangevinOptimizer(torch.optim.Optimizer):
         inputs: dict[int, StepInputs] = {}  # by the number of gradients seen: a first one may come late
         entries = []
         for parameter, offset, prior in zip(group["params"], offsets, priors_of(who, group), strict=True):
-            if (gradient := parameter.grad) is None:
+            if parameter.grad is None:
                 continue
             memory, steps = self._memory(parameter, kernel, names) if names else ([], group["step"])
-            row = row_of(group, parameter, gradient, memory, offset)
+            position, gradient, runs, rounded = parameter, parameter.grad, None, None
+            if is_sharded(parameter) or is_sharded(gradient):
+                position, gradient, runs = local_part(parameter), local_part(aligned_gradient(parameter)), runs_of(parameter)
+                memory = [local_part(tensor) for tensor in memory]
+            if group["master"] and wide_dtype(position.dtype) != position.dtype:
+                self._check_tensors(position, gradient, dict(zip(names, memory, strict=True)))
+                rounded, position = position, master_of(self.state[parameter], parameter, position)
+                gradient = gradient.to(position.dtype)
+            row = row_of(group, position, gradient, memory, offset, runs)
             if row is None:
-                self._check_tensors(parameter, gradient, dict(zip(names, memory, strict=True)))
+                self._check_tensors(position, gradient, dict(zip(names, memory, strict=True)))
             if steps not in inputs:
                 inputs[steps] = kernel.inputs(group["step"], seen=steps, step_size=epsilon)
-            entries.append(Entry(parameter, gradient, memory, offset, inputs[steps], prior, row))
+            entries.append(Entry(parameter, position, gradient, memory, offset, runs, inputs[steps], prior, row, rounded))
         return entries
 
     def _memory(self, parameter: Tensor, kernel: Kernel, names: tuple[str, ...]) -> tuple[list[Tensor], int]:
         """Return a parameter's memory, as the kernel starts it, and how many gradients it has seen."""
         state = self.state[parameter]
         if not state:
-            start = kernel.start(parameter.detach().to(wide_dtype(parameter.dtype)))
-            state.update({name: memory_like(parameter, value) for name, value in zip(names, start, strict=True)})
+            start = kernel.start(local_part(parameter.detach()).to(wide_dtype(parameter.dtype)))
+            state.update({name: local_memory(parameter, value) for name, value in zip(names, start, strict=True)})
             state[STEPS] = 0
         try:
             return [state[name] for name in names], state[STEPS]
@@ -366,8 +397,6 @@ class LangevinOptimizer(torch.optim.Optimizer):
             raise needs(who, "params", "real floating-point parameters", parameter.dtype, TypeError)
         if gradient.layout != torch.strided:
             raise needs(who, "params", "dense gradients (sparse=False in the layer)", gradient.layout)
-        if torch.distributed.is_available() and isinstance(parameter, torch.distributed.tensor.DTensor):
-            raise needs(who, "params", "plain tensors: DTensor parameters (FSDP2) are not supported yet", "a DTensor")
         if gradient.shape != parameter.shape:
             raise needs(who, "params", f"gradients of the parameter's shape {tuple(parameter.shape)}", tuple(gradient.shape))
         self._check_memory(f"{who}.step", parameter, memory)
@@ -386,9 +415,11 @@ class LangevinOptimizer(torch.optim.Optimizer):
 
     @staticmethod
     def _check_names(call: str, kernel: Kernel, state: dict[str, Any]) -> None:
-        if state.keys() != {*kernel.memory, STEPS}:
-            raise needs(call, "state", f"the memory {[*kernel.memory, STEPS]} of {kernel.name}", sorted(state))
-        check_integer(call, STEPS, state[STEPS], 0)
+        wanted = [*kernel.memory, STEPS] if kernel.memory else []
+        if state.keys() - {MASTER} != set(wanted):
+            raise needs(call, "state", f"the memory {wanted} of {kernel.name}", sorted(state))
+        if wanted:
+            check_integer(call, STEPS, state[STEPS], 0)
 
     @staticmethod
     def _check_memory(call: str, parameter: Tensor, memory: dict[str, Any]) -> None:
@@ -454,6 +485,7 @@ class LangevinOptimizer(torch.optim.Optimizer):
             group = {name: restored_setting(who, name, value, now.get(name)) for name, value in saved.items()}
             if "noise" in now:  # states of before had none
                 group.setdefault("noise", None)
+            group.setdefault("master", now["master"])
             self._check_group(
                 {"param_names": now.get("param_names"), **group, "params": now["params"]}, saved_groups[0].get("first_address")
             )
@@ -462,7 +494,7 @@ class LangevinOptimizer(torch.optim.Optimizer):
             for index, parameter in zip(saved["params"], now["params"], strict=True):
                 if state := state_dict["state"].get(index):
                     self._check_names(call, kernel, state)
-                    self._check_memory(call, parameter, {name: state[name] for name in kernel.memory})
+                    self._check_memory(call, parameter, {name: value for name, value in state.items() if name != STEPS})
                     memory[parameter] = {
                         name: memory_like(parameter, value) if isinstance(value, Tensor) else value for name, value in state.items()
                     }

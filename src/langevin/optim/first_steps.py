@@ -23,12 +23,12 @@ EVERY = 256
 _said: weakref.WeakKeyDictionary[torch.optim.Optimizer, set[str]] = weakref.WeakKeyDictionary()
 
 
-def look(optimizer: torch.optim.Optimizer, gradients: Iterable[Tensor]) -> None:
+def look(optimizer: torch.optim.Optimizer, gradients: Iterable[tuple[Tensor, Tensor]]) -> None:
     """Warn of a step without any gradient, and of gradients that are NaN or infinite; called before anything moves.
 
     Args:
         optimizer: one of this package.
-        gradients: of the parameters that have one.
+        gradients: parameters that have one, each with it; of a sharded one, this rank's part.
     """
     step = max(group["step"] for group in optimizer.param_groups)
     if step & (step - 1) and step % EVERY:
@@ -45,7 +45,7 @@ def look(optimizer: torch.optim.Optimizer, gradients: Iterable[Tensor]) -> None:
             f"step {step} has no gradient for any of the {count} parameters, so nothing moves and all draws are the same. "
             "Is backward() called, on a loss of this very model, and are its parameters those that the optimizer was built with?",
         )
-    elif (bad := next((gradient for gradient in given if not _is_finite(gradient)), None)) is not None:
+    elif (bad := next((parameter for parameter, gradient in given if not _is_finite(gradient)), None)) is not None:
         _warn(
             optimizer,
             "not finite",
@@ -61,10 +61,10 @@ def _is_finite(gradient: Tensor) -> bool:
     return bool(torch.isfinite(gradient).all())
 
 
-def _name(groups: Sequence[dict[str, Any]], gradient: Tensor) -> str:
+def _name(groups: Sequence[dict[str, Any]], bad: Tensor) -> str:
     for number, group in enumerate(groups):
         for k, parameter in enumerate(group["params"]):
-            if parameter.grad is gradient:
+            if parameter is bad:
                 names = group.get("param_names")
                 shape = tuple(parameter.shape)
                 return f"{names[k]!r}, shape {shape}," if names else f"parameter {k} of group {number}, shape {shape},"

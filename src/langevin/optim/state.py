@@ -10,11 +10,13 @@ from torch import Tensor
 
 from langevin import plain, schedules
 from langevin.checks import needs
+from langevin.shards import as_shard, like_shard, local_part
 from langevin.targets import priors
 
-__all__ = ["STEPS", "check_group_names", "memory_like", "plain_setting", "restored_setting", "wide_dtype"]
+__all__ = ["MASTER", "STEPS", "check_group_names", "local_memory", "memory_like", "plain_setting", "restored_setting", "wide_dtype"]
 
 STEPS = "steps"  # in a parameter's state: how many gradients it has seen
+MASTER = "master"  # in the state of a parameter in half precision: where it is, in float32
 _USER = "user"  # kind of a setting that is no part of the library
 _WIDE = {torch.bfloat16: torch.float32, torch.float16: torch.float32}
 
@@ -25,8 +27,14 @@ def wide_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def memory_like(parameter: Tensor, value: Tensor) -> Tensor:
-    """Return a copy of `value` as a memory of the parameter: its layout and device, in the wide dtype."""
-    return torch.empty_like(parameter, dtype=wide_dtype(parameter.dtype), requires_grad=False).copy_(value)
+    """Return a copy of `value`, whole or sharded, as a memory of the parameter: its layout, device and shards, in the wide dtype."""
+    return local_memory(parameter, local_part(like_shard(value, parameter)))
+
+
+def local_memory(parameter: Tensor, value: Tensor) -> Tensor:
+    """Return a copy of `value`, this rank's part of it, as a memory of the parameter."""
+    memory = torch.empty_like(local_part(parameter), dtype=wide_dtype(parameter.dtype), requires_grad=False)
+    return as_shard(memory.copy_(value), parameter)
 
 
 def _name(value: Any) -> str:
@@ -76,7 +84,7 @@ def check_group_names(who: str, number: int, saved: dict[str, Any], now: dict[st
     if not isinstance(saved, dict) or saved.get("sampler") != now["sampler"]:
         found = saved.get("sampler", "no sampling optimizer of langevin") if isinstance(saved, dict) else saved
         raise needs(call, "state_dict", f"the state of a {now['sampler']} (group {number})", found)
-    if missing := sorted(set(now) - set(saved) - {"params", "param_names", "noise"}):  # what came later has a default
+    if missing := sorted(set(now) - set(saved) - {"params", "param_names", "noise", "master"}):  # what came later has a default
         raise needs(call, "state_dict", f"the settings {missing} in group {number}", sorted(saved))
     if len(saved["params"]) != len(now["params"]):
         raise needs(call, "state_dict", f"{len(now['params'])} parameters in group {number}", len(saved["params"]))

@@ -5,15 +5,15 @@ from __future__ import annotations
 import warnings
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from langevin.checks import needs
 from langevin.gradients import energy_gradient
 from langevin.kernels import Kernel, StepInputs
-from langevin.noise import UPDATE_NOISES, normal, stream
+from langevin.noise import UPDATE_NOISES, Purpose, normal, stream
 from langevin.optim.state import wide_dtype
+from langevin.shards import Runs, gather_runs
 from langevin.targets import Evaluation
 from langevin.targets.priors import Prior
 
@@ -29,20 +29,25 @@ _UNKNOWN = torch.tensor(torch.nan)  # the energy: a kernel that needs it is refu
 
 
 class Entry(NamedTuple):
-    """A parameter that has a gradient, as the engines see it."""
+    """A parameter that has a gradient, as the engines see it: of a sharded one, this rank's part."""
 
+    parameter: Tensor
     position: Tensor
     gradient: Tensor
     memory: list[Tensor]
     offset: int  # address of its first element, in elements of its dtype
+    runs: Runs | None  # of a shard: which elements of the whole it holds
     inputs: StepInputs  # of its step
     prior: Prior | None
     row: Any  # of the fused engine's table; None where it does not take these tensors
+    rounded: Tensor | None = None  # the parameter, where `position` is the copy in float32 that is moved for it
 
 
-def row_of(group: dict[str, Any], position: Tensor, gradient: Tensor, memory: list[Tensor], offset: int) -> Any:
+def row_of(
+    group: dict[str, Any], position: Tensor, gradient: Tensor, memory: list[Tensor], offset: int, runs: Runs | None
+) -> Any:
     """Return the parameter's row in the fused engine's table, or None for the torch engine."""
-    return None if engine is None or group["fused"] is False else engine.table_row(position, gradient, memory, offset)
+    return None if engine is None or group["fused"] is False else engine.table_row(position, gradient, memory, offset, runs)
 
 
 def update(who: str, group: dict[str, Any], kernel: Kernel, entries: list[Entry]) -> None:
@@ -57,7 +62,7 @@ def update(who: str, group: dict[str, Any], kernel: Kernel, entries: list[Entry]
         if entry.row is not None and troubles[formula] is None:
             batches.setdefault((dtype, entry.inputs, entry.prior), []).append(entry)
         elif group["fused"] is True:
-            reason = troubles.get(formula) or (engine.misfit(*entry[:3]) if engine is not None else "numba is not installed")
+            reason = troubles.get(formula) or (engine.misfit(*entry[1:4]) if engine is not None else "numba is not installed")
             raise needs(who, "fused", f"None or False: {reason}", True)
         else:
             _update_by_torch(group, kernel, entry)
@@ -67,13 +72,18 @@ def update(who: str, group: dict[str, Any], kernel: Kernel, entries: list[Entry]
             _update_by_torch(group, kernel, batch[number])
         if len(clashing) < len(batch):
             engine.fuse(kernel, prior, dtype)(  # type: ignore[arg-type] # what is in a batch has a hash
-                np.array([entry.row.numbers for number, entry in enumerate(batch) if number not in clashing], dtype=np.int64),
+                engine.table_of([entry.row for number, entry in enumerate(batch) if number not in clashing], dtype),
                 num_data=group["num_data"],
                 inputs=inputs,
                 seed=group["seed"],
                 chain=group["chain"],
                 step=group["step"],
             )
+
+
+    for entry in entries:
+        if entry.rounded is not None:
+            entry.rounded.copy_(entry.position)
 
 
 def _untraceable(kernel: Kernel, prior: Any, dtype: torch.dtype) -> str | None:
@@ -100,22 +110,21 @@ def _runs_alone(kernel: Kernel, dtype: torch.dtype) -> bool:
 _said: set[str] = set()
 
 
+def _noise(group: dict[str, Any], purpose: Purpose, entry: Entry, dtype: torch.dtype) -> Tensor:
+    """Draw the normals of a parameter's elements, or of those that this rank holds."""
+
+    def draw(begin: int, size: int) -> Tensor:
+        place = {"offset": entry.offset + begin, "dtype": dtype, "device": entry.position.device}
+        return normal(group["seed"], stream(purpose, group["chain"]), group["step"], size, **place)
+
+    return draw(0, entry.position.numel()) if entry.runs is None else gather_runs(entry.runs, draw)
+
+
 def _update_by_torch(group: dict[str, Any], kernel: Kernel, entry: Entry) -> None:
     """Run the formula on tensors: the oracle of the fused engine, and the path for other devices, dtypes and layouts."""
     dtype = wide_dtype(entry.position.dtype)
     position, gradient = entry.position.to(dtype), entry.gradient.to(dtype)
-    noises = [
-        normal(
-            group["seed"],
-            stream(purpose, group["chain"]),
-            group["step"],
-            position.numel(),
-            offset=entry.offset,
-            dtype=dtype,
-            device=position.device,
-        ).view(position.shape)
-        for purpose in UPDATE_NOISES[: kernel.num_noises]
-    ]
+    noises = [_noise(group, purpose, entry, dtype).view(position.shape) for purpose in UPDATE_NOISES[: kernel.num_noises]]
     moved, memory = kernel.update(
         position,
         Evaluation(_UNKNOWN, energy_gradient(gradient, position, group["num_data"], entry.prior)),

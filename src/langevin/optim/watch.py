@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from langevin.shards import local_part
 from langevin.trust import TrustWarning
 
 __all__ = ["MinibatchHeat", "Spread", "Watch", "sizes_of"]
@@ -79,8 +80,8 @@ class Spread:
 
 
 def sizes_of(parameters: Sequence[Tensor]) -> list[int]:
-    """Return the number of elements of each parameter."""
-    return [parameter.numel() for parameter in parameters]
+    """Return the number of elements of each parameter that are on this rank."""
+    return [local_part(parameter).numel() for parameter in parameters]
 
 
 class Watch:
@@ -100,7 +101,7 @@ class Watch:
         self._places: list[tuple[int, int, int]] = []  # parameter, first element, the one after the last
         for a, b in pairwise(ends[-1] * k // RUNS for k in range(RUNS + 1)):
             number = bisect.bisect_right(ends, a) - 1
-            if a < b and (parameters[number].is_contiguous() or self.sizes[number] <= _LARGE):
+            if a < b and (local_part(parameters[number]).is_contiguous() or self.sizes[number] <= _LARGE):
                 begin, end = ends[number : number + 2]
                 self._places.append((number, a - begin, min(b, end, a + RUN) - begin))
         self.estimator = ""
@@ -113,7 +114,7 @@ class Watch:
         """Return the elements of tensors like the parameters, in float64; None where one is missing."""
         parts = []
         for number, begin, end in self._places:
-            tensor = tensors[number]
+            tensor = local_part(tensors[number])
             if tensor is None or tensor.layout != torch.strided or tensor.is_meta:
                 return None
             parts.append(tensor.reshape(-1)[begin:end])

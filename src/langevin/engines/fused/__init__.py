@@ -5,6 +5,6 @@
 
 from langevin.engines.fused.generate import Fused, fuse
 from langevin.engines.fused.symbols import UntraceableError
-from langevin.engines.fused.table import Row, clashing_rows, misfit, table_row
+from langevin.engines.fused.table import Row, clashing_rows, misfit, table_of, table_row
 
-__all__ = ["Fused", "Row", "UntraceableError", "clashing_rows", "fuse", "misfit", "table_row"]
+__all__ = ["Fused", "Row", "UntraceableError", "clashing_rows", "fuse", "misfit", "table_of", "table_row"]

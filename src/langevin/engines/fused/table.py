@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from langevin.checks import lacks_memory
+from langevin.shards import Runs
 
-__all__ = ["FORMATS", "POINTERS", "Format", "Row", "clashing_rows", "misfit", "table_row"]
+__all__ = ["FORMATS", "POINTERS", "Format", "Row", "clashing_rows", "misfit", "table_of", "table_row"]
 
 POINTERS = 4  # columns of a row before its pointers: size, offset, channels, spatial
 MAX_SLAB = 2**16  # elements of an output channel whose noise is kept at a time for channels-last weights
@@ -43,6 +45,7 @@ class Row(NamedTuple):
 
     numbers: list[int]  # size, offset, channels, spatial, then the pointers
     storages: list[tuple[int, int]]  # first byte and the one after the last of what each tensor lies in
+    runs: Runs | None = None  # where the tensors are a shard: which elements of the whole they hold
 
 
 def _is_channels_last(tensor: Tensor) -> bool:
@@ -64,7 +67,9 @@ def _fits(tensor: Tensor, shape: torch.Size, dtype: torch.dtype, channels_last: 
     )
 
 
-def table_row(position: Tensor, gradient: Tensor, memory: Sequence[Tensor], offset: int) -> Row | None:
+def table_row(
+    position: Tensor, gradient: Tensor, memory: Sequence[Tensor], offset: int, runs: Runs | None = None
+) -> Row | None:
     """Return the row of tensors that the loop may touch, or None: `misfit` then says why not."""
     dtype, shape = position.dtype, position.shape
     form = FORMATS.get(dtype)
@@ -73,7 +78,7 @@ def table_row(position: Tensor, gradient: Tensor, memory: Sequence[Tensor], offs
     channels = spatial = 0
     if len(shape) > 3 and not position.is_contiguous() and _is_channels_last(position):
         channels, spatial = shape[1], shape[2:].numel()
-        if channels * spatial > MAX_SLAB:
+        if channels * spatial > MAX_SLAB or (runs is not None and len(runs.begins) > 1):
             return None
     size = position.numel()
     numbers, storages = [size, offset, channels, spatial], []
@@ -88,7 +93,29 @@ def table_row(position: Tensor, gradient: Tensor, memory: Sequence[Tensor], offs
                 return None
             numbers.append(pointer)
             storages.append((begin, end))
-    return Row(numbers, storages)
+    return Row(numbers, storages, runs)
+
+
+def table_of(rows: Sequence[Row], dtype: torch.dtype) -> NDArray[np.int64]:
+    """Return the table of the loop: a line for each row, or for each stretch of a shard, whose elements have addresses apart."""
+    if all(row.runs is None for row in rows):
+        return np.array([row.numbers for row in rows], dtype=np.int64)
+    width = np.full(len(rows[0].numbers) - POINTERS, FORMATS[dtype].real_width)
+    width[:2] = FORMATS[dtype].stored_width
+    return np.concatenate([_lines(row, width) for row in rows])
+
+
+def _lines(row: Row, width: NDArray[np.int64]) -> NDArray[np.int64]:
+    numbers, runs = np.array([row.numbers], dtype=np.int64), row.runs
+    if runs is None:
+        return numbers
+    if int(runs.lengths.sum()) != row.numbers[0]:  # no memory is touched that was not checked
+        raise ValueError(f"a shard of {row.numbers[0]} elements is said to hold {int(runs.lengths.sum())} of the whole")
+    lines = np.repeat(numbers, len(runs.begins), axis=0)
+    lines[:, 0] = runs.lengths
+    lines[:, 1] += runs.begins
+    lines[:, POINTERS:] += runs.starts[:, None] * width
+    return lines
 
 
 def misfit(position: Tensor, gradient: Tensor, memory: Sequence[Tensor]) -> str:

@@ -1,0 +1,7 @@
+"""More than one process: the ranks of one model."""
+
+from langevin.scale.batches import RankBatches
+from langevin.scale.checkpoints import load_checkpoint, save_checkpoint
+from langevin.scale.join import join
+
+__all__ = ["RankBatches", "join", "load_checkpoint", "save_checkpoint"]

@@ -1,0 +1,62 @@
+"""Ranks meet: what `torch.distributed.init_process_group` does, with the names of ranks that do not come."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from langevin.checks import check_number, needs
+
+__all__ = ["join"]
+
+_PERIOD = 0.05  # seconds between two looks for the others
+
+
+def join(*, timeout: float = 300.0, backend: str | None = None) -> tuple[int, int]:
+    """Join the process group that `torchrun` started this process for; without torchrun there is one rank, and nothing to do.
+
+    Args:
+        timeout: seconds to wait for the other ranks, now and in every later operation. torch's own default is half an hour.
+        backend: of `torch.distributed`; None takes nccl where there is a GPU, gloo elsewhere.
+
+    Returns:
+        This rank, and how many there are.
+
+    Raises:
+        TimeoutError: with the ranks that did not come.
+
+    Example:
+        >>> import langevin as lv
+        >>> lv.scale.join()  # under torchrun --nproc-per-node 4: (0, 4) to (3, 4)
+        (0, 1)
+    """
+    check_number("join", "timeout", timeout, "> 0", lambda seconds: seconds > 0)
+    if dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    if "RANK" not in os.environ:
+        return 0, 1
+    try:
+        rank, size, port = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
+    except (KeyError, ValueError) as error:
+        raise needs("join", "environment", "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun sets them", str(error)) from error
+    patience = timedelta(seconds=timeout)
+    # Under torchrun its agent serves the store; elsewhere rank 0 does, as for init_method="env://".
+    serves = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    address = os.environ.get("MASTER_ADDR", "localhost")
+    base = dist.TCPStore(address, port, size, is_master=serves, timeout=patience, wait_for_workers=False, multi_tenant=True)
+    store = dist.PrefixStore(f"langevin/join/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", base)
+    store.set(f"rank {rank}", "here")
+    end = time.monotonic() + timeout
+    while missing := [other for other in range(size) if not store.check([f"rank {other}"])]:
+        if time.monotonic() > end:
+            names = ", ".join(map(str, missing[:16])) + (", ..." if len(missing) > 16 else "")
+            raise TimeoutError(f"join: after {timeout:g} s {len(missing)} of {size} ranks have not come: {names} (this is rank {rank})")
+        time.sleep(_PERIOD)
+    if backend is None:
+        backend = "nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=patience)
+    return rank, size
