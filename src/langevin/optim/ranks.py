@@ -101,7 +101,7 @@ def refuse_differences(who: str, found: dict[int, dict[str, str]]) -> None:
         for rank, settings in sorted(found.items()):
             ranks_of[settings.get(name, "not there")].append(rank)
         if len(ranks_of) > 1:
-            differences.append(f"{name}: " + ", ".join(f"{_short(v)} on {_ranks(r)}" for v, r in ranks_of.items()))
+            differences.append(f"{name}: " + " but ".join(f"{_short(v)} on {_ranks(r)}" for v, r in ranks_of.items()))
     if differences:
         raise RanksDisagreeError(
             f"{who}: the ranks of one model must take the same steps, but were given different settings. " + "; ".join(differences)
