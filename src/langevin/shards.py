@@ -53,9 +53,8 @@ def as_shard(local: Tensor, like: Tensor) -> Tensor:
     from torch.distributed.tensor import DTensor
 
     whole: Any = like
-    return DTensor.from_local(
-        local, whole.device_mesh, whole.placements, run_check=False, shape=like.shape, stride=like.stride()
-    )  # type: ignore[no-any-return,unused-ignore]
+    place = whole.device_mesh, whole.placements
+    return DTensor.from_local(local, *place, run_check=False, shape=like.shape, stride=like.stride())
 
 
 def like_shard(tensor: Tensor, like: Tensor) -> Tensor:
@@ -63,17 +62,20 @@ def like_shard(tensor: Tensor, like: Tensor) -> Tensor:
 
     Where shards have to move between ranks, all ranks are to call it.
     """
+    whole: Any = like
+    given: Any = tensor
+    found: Tensor
     if not is_sharded(like):
-        return tensor.full_tensor() if is_sharded(tensor) else tensor  # type: ignore[operator,no-any-return]
+        found = given.full_tensor() if is_sharded(tensor) else tensor
+        return found
     from torch.distributed.tensor import distribute_tensor
 
-    whole, given = like, tensor
-    mesh, placements = whole.device_mesh, whole.placements  # type: ignore[attr-defined]
     if not is_sharded(tensor):
-        return distribute_tensor(tensor, mesh, placements, src_data_rank=None)  # every rank has it: nothing is sent
-    if given.placements == placements:  # type: ignore[attr-defined]
-        return tensor
-    return given.redistribute(mesh, placements)  # type: ignore[operator,no-any-return]
+        return distribute_tensor(
+            tensor, whole.device_mesh, whole.placements, src_data_rank=None
+        )  # every rank has it: nothing is sent
+    found = tensor if given.placements == whole.placements else given.redistribute(whole.device_mesh, whole.placements)
+    return found
 
 
 def runs_of(tensor: Tensor) -> Runs | None:

@@ -104,7 +104,7 @@ def test_bfloat16_and_channels_last_take_the_fused_engine_with_the_bits_of_torch
         for fused in (True, False):
             start = torch.linspace(-1, 1, torch.Size(shape).numel()).view(shape)
             p = nn.Parameter(start.to(dtype).contiguous(memory_format=layout))
-            optimizer = build(name, [nn.Parameter(torch.zeros(3, dtype=dtype)), p], fused=fused)
+            optimizer = build(name, [nn.Parameter(torch.zeros(3, dtype=dtype)), p], fused=fused, master=False)
             for _ in range(3):
                 p.grad = p.detach().cos()
                 optimizer.step()
@@ -145,4 +145,4 @@ def test_fused_true_fails_where_the_engine_cannot_be_taken():
     p = nn.Parameter(torch.zeros(4, dtype=torch.float16))
     p.grad = torch.ones_like(p)
     with pytest.raises(ValueError, match=r"SGLD\(fused=.*float16"):
-        build("SGLD", [p], fused=True).step()
+        build("SGLD", [p], fused=True, master=False).step()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import sys
@@ -233,6 +234,20 @@ def disagree():
     return heard
 
 
+def versions():
+    """Another version of the library on the last rank."""
+    optimizer = lv.optim.SGLD(network().parameters(), lr=0.1, num_data=50)
+    real = importlib.metadata.version
+    if dist.get_rank() == dist.get_world_size() - 1:
+        importlib.metadata.version = lambda name: "99.0" if name == "langevin" else real(name)
+    try:
+        lv.optim.check_ranks(optimizer)
+    except lv.optim.RanksDisagreeError as error:
+        return str(error)
+    finally:
+        importlib.metadata.version = real
+
+
 def replicas_apart():
     """Replicas under DDP with different seeds: each is told, at the third step; and before the first, where it asks."""
     x, y = data(rows=ROWS)
@@ -289,7 +304,7 @@ def batches():
 
 BATTERY = {
     1: ("fsdp", "batches"),
-    2: ("same_bits", "fsdp", "offload", "ddp", "zero", "zero_without_addresses", "tensor_parallel", "corrected", "disagree",
+    2: ("same_bits", "fsdp", "offload", "ddp", "zero", "zero_without_addresses", "tensor_parallel", "corrected", "disagree", "versions",
         "replicas_apart", "independent", "torchs_own_noise", "batches"),
     3: ("same_bits", "fsdp", "ddp", "zero", "disagree", "batches"),
     4: ("same_bits", "fsdp", "tensor_parallel", "disagree", "batches"),

@@ -60,6 +60,8 @@ def test_ranks_take_the_steps_of_one_process(tmp_path, size):
 def two_ranks(found, rank):
     assert all(off < 1e-6 for off in found["offload"].values())
     assert found["corrected"] < 1e-4
+    assert "version of langevin" in found["versions"]
+    assert "99.0 on rank 1" in found["versions"]
     assert f"as on rank {1 - rank}" in found["zero_without_addresses"][0]
     (asked, before), (noticed, after) = found["replicas_apart"]
     assert asked == noticed == found["replicas_apart"][0][0]
@@ -96,7 +98,9 @@ def wait_for(what, seconds=120):
 def test_a_killed_rank_is_restarted_and_the_path_is_the_same_on_other_numbers_of_ranks_too(tmp_path):
     whole, killed, moments = tmp_path / "whole", tmp_path / "killed", random.Random(0)
     expected = run_example(2, whole, 160)
-    command = torchrun(2, EXAMPLE, killed, "--steps", 160, "--every", 20, options=("--max-restarts", "5", "--monitor-interval", "0.1"))
+    command = torchrun(
+        2, EXAMPLE, killed, "--steps", 160, "--every", 20, options=("--max-restarts", "5", "--monitor-interval", "0.1")
+    )
     with subprocess.Popen(command, env=QUIET, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as agent:
         wait_for(lambda: list(killed.glob("checkpoints/step-*")))
         time.sleep(moments.uniform(0, 0.05))

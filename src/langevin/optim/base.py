@@ -15,8 +15,8 @@ from langevin.gradient_noise import FollowedNoise
 from langevin.kernels import Kernel, StepInputs
 from langevin.noise.address import MAX_CHAIN, MAX_SEED, MAX_STEP, check_int
 from langevin.optim import addresses, first_steps, ranks
-from langevin.optim.placed import check_names, check_prior_of, priors_of
 from langevin.optim.parts import aligned_gradient, check_sharding, master_of
+from langevin.optim.placed import check_names, check_prior_of, priors_of
 from langevin.optim.state import (
     MASTER,
     STEPS,

@@ -80,7 +80,11 @@ def check_ranks(optimizer: torch.optim.Optimizer, group: Any = None) -> None:
 
 def settings_of(optimizer: torch.optim.Optimizer) -> dict[str, str]:
     """Return what ranks must have in common, by name, as text."""
-    found = {"version of langevin": importlib.metadata.version("langevin"), "version of torch": torch.__version__, "sampler": type(optimizer).__name__}
+    found = {
+        "version of langevin": importlib.metadata.version("langevin"),
+        "version of torch": torch.__version__,
+        "sampler": type(optimizer).__name__,
+    }
     found["groups"] = str(len(optimizer.param_groups))
     for number, group in enumerate(optimizer.param_groups):
         for name, value in group.items():
@@ -146,7 +150,7 @@ class Meeting:
         return torch.distributed.distributed_c10d._get_default_store()
 
     def _write(self, entries: Sequence[Entry]) -> None:
-        self._note = {
+        self._note: dict[str, Any] = {
             "gradients": _digest(entry.gradient for entry in entries),
             "parameters": _digest(entry.position for entry in entries),
             "settings": settings_of(self._optimizer),
@@ -175,8 +179,8 @@ class Meeting:
             )
         if sharing:
             warnings.warn(
-                f"{who} on rank {me} draws the same noise as on {_ranks(sharing)}, for other gradients: their draws are correlated. "
-                "For independent runs give each a chain=, such as torch.distributed.get_rank(); for parts of one model "
+                f"{who} on rank {me} draws the same noise as on {_ranks(sharing)}, for other gradients: their draws are "
+                "correlated. For independent runs give each a chain=, such as torch.distributed.get_rank(); for parts of one model "
                 "(ZeroRedundancyOptimizer, pipeline stages) call langevin.optim.fix_addresses(model.parameters()) first.",
                 addresses.SharedNoiseWarning,
                 stacklevel=7,  # past the wrappers around step

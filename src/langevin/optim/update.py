@@ -43,9 +43,7 @@ class Entry(NamedTuple):
     rounded: Tensor | None = None  # the parameter, where `position` is the copy in float32 that is moved for it
 
 
-def row_of(
-    group: dict[str, Any], position: Tensor, gradient: Tensor, memory: list[Tensor], offset: int, runs: Runs | None
-) -> Any:
+def row_of(group: dict[str, Any], position: Tensor, gradient: Tensor, memory: list[Tensor], offset: int, runs: Runs | None) -> Any:
     """Return the parameter's row in the fused engine's table, or None for the torch engine."""
     return None if engine is None or group["fused"] is False else engine.table_row(position, gradient, memory, offset, runs)
 
@@ -79,7 +77,6 @@ def update(who: str, group: dict[str, Any], kernel: Kernel, entries: list[Entry]
                 chain=group["chain"],
                 step=group["step"],
             )
-
 
     for entry in entries:
         if entry.rounded is not None:

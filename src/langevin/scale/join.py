@@ -42,7 +42,9 @@ def join(*, timeout: float = 300.0, backend: str | None = None) -> tuple[int, in
     try:
         rank, size, port = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
     except (KeyError, ValueError) as error:
-        raise needs("join", "environment", "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun sets them", str(error)) from error
+        raise needs(
+            "join", "environment", "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun sets them", str(error)
+        ) from error
     patience = timedelta(seconds=timeout)
     # Under torchrun its agent serves the store; elsewhere rank 0 does, as for init_method="env://".
     serves = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
@@ -54,7 +56,9 @@ def join(*, timeout: float = 300.0, backend: str | None = None) -> tuple[int, in
     while missing := [other for other in range(size) if not store.check([f"rank {other}"])]:
         if time.monotonic() > end:
             names = ", ".join(map(str, missing[:16])) + (", ..." if len(missing) > 16 else "")
-            raise TimeoutError(f"join: after {timeout:g} s {len(missing)} of {size} ranks have not come: {names} (this is rank {rank})")
+            raise TimeoutError(
+                f"join: after {timeout:g} s {len(missing)} of {size} ranks have not come: {names} (this is rank {rank})"
+            )
         time.sleep(_PERIOD)
     if backend is None:
         backend = "nccl" if torch.cuda.is_available() else "gloo"

@@ -67,9 +67,7 @@ def _fits(tensor: Tensor, shape: torch.Size, dtype: torch.dtype, channels_last: 
     )
 
 
-def table_row(
-    position: Tensor, gradient: Tensor, memory: Sequence[Tensor], offset: int, runs: Runs | None = None
-) -> Row | None:
+def table_row(position: Tensor, gradient: Tensor, memory: Sequence[Tensor], offset: int, runs: Runs | None = None) -> Row | None:
     """Return the row of tensors that the loop may touch, or None: `misfit` then says why not."""
     dtype, shape = position.dtype, position.shape
     form = FORMATS.get(dtype)
