@@ -98,9 +98,8 @@ def wait_for(what, seconds=120):
 def test_a_killed_rank_is_restarted_and_the_path_is_the_same_on_other_numbers_of_ranks_too(tmp_path):
     whole, killed, moments = tmp_path / "whole", tmp_path / "killed", random.Random(0)
     expected = run_example(2, whole, 160)
-    command = torchrun(
-        2, EXAMPLE, killed, "--steps", 160, "--every", 20, options=("--max-restarts", "5", "--monitor-interval", "0.1")
-    )
+    options = ("--max-restarts", "5", "--monitor-interval", "0.1")
+    command = torchrun(2, EXAMPLE, killed, "--steps", 160, "--every", 20, options=options)
     with subprocess.Popen(command, env=QUIET, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as agent:
         wait_for(lambda: list(killed.glob("checkpoints/step-*")))
         time.sleep(moments.uniform(0, 0.05))

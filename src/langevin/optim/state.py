@@ -27,7 +27,7 @@ def wide_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def memory_like(parameter: Tensor, value: Tensor) -> Tensor:
-    """Return a copy of `value`, whole or sharded, as a memory of the parameter: its layout, device and shards, in the wide dtype."""
+    """Return a copy of `value`, whole or sharded, as a memory of the parameter: its layout, device, shards, in the wide dtype."""
     return local_memory(parameter, local_part(like_shard(value, parameter)))
 
 

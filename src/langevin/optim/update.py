@@ -111,8 +111,8 @@ def _noise(group: dict[str, Any], purpose: Purpose, entry: Entry, dtype: torch.d
     """Draw the normals of a parameter's elements, or of those that this rank holds."""
 
     def draw(begin: int, size: int) -> Tensor:
-        place = {"offset": entry.offset + begin, "dtype": dtype, "device": entry.position.device}
-        return normal(group["seed"], stream(purpose, group["chain"]), group["step"], size, **place)
+        at, device = entry.offset + begin, entry.position.device
+        return normal(group["seed"], stream(purpose, group["chain"]), group["step"], size, offset=at, dtype=dtype, device=device)
 
     return draw(0, entry.position.numel()) if entry.runs is None else gather_runs(entry.runs, draw)
 

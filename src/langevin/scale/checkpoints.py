@@ -45,7 +45,7 @@ def save_checkpoint(folder: str | Path, model: nn.Module, optimizer: torch.optim
         ...     lv.scale.load_checkpoint(folder, model, opt)
         7
     """
-    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict_saver import save
 
     check_integer("save_checkpoint", "step", step, 0)
     check_integer("save_checkpoint", "keep", keep, 1)
@@ -67,7 +67,7 @@ def save_checkpoint(folder: str | Path, model: nn.Module, optimizer: torch.optim
     _on_first(is_first, prepare)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is unavailable|.*single process")
-        dcp.save(_state(model, optimizer), checkpoint_id=draft, no_dist=not _ranks())
+        save(_state(model, optimizer), checkpoint_id=draft, no_dist=not _ranks())
     _on_first(is_first, finish)
     return path
 
@@ -86,8 +86,8 @@ def load_checkpoint(folder: str | Path, model: nn.Module, optimizer: torch.optim
     Returns:
         How many steps were taken, or None where there is no checkpoint: nothing has changed then.
     """
-    import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.state_dict import set_state_dict
+    from torch.distributed.checkpoint.state_dict_loader import load
 
     root = Path(folder)
     if root.exists() and not root.is_dir():
@@ -102,7 +102,7 @@ def load_checkpoint(folder: str | Path, model: nn.Module, optimizer: torch.optim
     state = _state(model, optimizer)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is unavailable|.*single process")
-        dcp.load(state, checkpoint_id=root / f"step-{step:012d}", no_dist=not _ranks())
+        load(state, checkpoint_id=root / f"step-{step:012d}", no_dist=not _ranks())
     set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
     return step
 

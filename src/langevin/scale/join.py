@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from langevin.checks import check_number, needs
 
@@ -42,23 +43,21 @@ def join(*, timeout: float = 300.0, backend: str | None = None) -> tuple[int, in
     try:
         rank, size, port = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
     except (KeyError, ValueError) as error:
-        raise needs(
-            "join", "environment", "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun sets them", str(error)
-        ) from error
+        condition = "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun sets them"
+        raise needs("join", "environment", condition, str(error)) from error
     patience = timedelta(seconds=timeout)
     # Under torchrun its agent serves the store; elsewhere rank 0 does, as for init_method="env://".
     serves = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     address = os.environ.get("MASTER_ADDR", "localhost")
-    base = dist.TCPStore(address, port, size, is_master=serves, timeout=patience, wait_for_workers=False, multi_tenant=True)
-    store = dist.PrefixStore(f"langevin/join/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", base)
+    base = TCPStore(address, port, size, is_master=serves, timeout=patience, wait_for_workers=False, multi_tenant=True)
+    store = PrefixStore(f"langevin/join/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", base)
     store.set(f"rank {rank}", "here")
     end = time.monotonic() + timeout
     while missing := [other for other in range(size) if not store.check([f"rank {other}"])]:
         if time.monotonic() > end:
             names = ", ".join(map(str, missing[:16])) + (", ..." if len(missing) > 16 else "")
-            raise TimeoutError(
-                f"join: after {timeout:g} s {len(missing)} of {size} ranks have not come: {names} (this is rank {rank})"
-            )
+            absent = f"{len(missing)} of {size} ranks have not come: {names}"
+            raise TimeoutError(f"join: after {timeout:g} s {absent} (this is rank {rank})")
         time.sleep(_PERIOD)
     if backend is None:
         backend = "nccl" if torch.cuda.is_available() else "gloo"
