@@ -35,12 +35,12 @@ class Net(nn.Module):
         torch.manual_seed(seed)
         self.first, self.norm, self.tied, self.last = nn.Linear(5, 7), nn.BatchNorm1d(7), nn.Linear(5, 7, bias=False), nn.Linear(7, 6)
         self.tied.weight = self.first.weight
-        self.one = nn.Parameter(torch.randn(1, 3))  # no element of it is on the ranks above 0
-        self.half = nn.Parameter(torch.randn(6, 2).bfloat16())
+        self.one = nn.Parameter(torch.randn(1, 4))  # no element of it is on the ranks above 0
+        self.short = nn.Linear(6, 4).bfloat16()
         self.norm.running_mean.normal_()
 
     def forward(self, x):
-        return self.last(self.norm(self.first(x)).relu() + self.tied(x)) * self.one.sum() + self.half.sum()
+        return self.short(self.last(self.norm(self.first(x)).relu() + self.tied(x)).bfloat16()) * self.one
 
 
 class Parts(nn.Module):  # any layout, by hand
@@ -53,7 +53,7 @@ class Parts(nn.Module):  # any layout, by hand
 
 
 def fsdp(model, **options):
-    fully_shard(model.first, **options)
+    fully_shard(model.short, **options)
     fully_shard(model, **options)
     return model
 
@@ -78,7 +78,7 @@ layouts = [
 kinds = {
     "fsdp": lambda: fsdp(Net(), mesh=line),
     "offload": lambda: fsdp(Net(), mesh=line, offload_policy=CPUOffloadPolicy(pin_memory=False)),
-    "columns": lambda: fsdp(Net(), mesh=line, shard_placement_fn=lambda p: Shard(p.ndim - 1)),
+    "columns": lambda: fsdp(Net(), mesh=line, shard_placement_fn=lambda p: Shard(p.ndim - 1 if p.shape[-1] % 4 == 0 else 0)),
     "hsdp": lambda: fsdp(Net(), mesh=grid),
     "tensor parallel": lambda: tensor_parallel(untied(), line),
     "fsdp and tensor parallel": lambda: fsdp(tensor_parallel(untied(), grid["inner"]), mesh=grid["outer"]),

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import sys
+import zlib
 from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from langevin.store.bank.contents import JSON, Draw, compare
 from langevin.store.bank.sharded import Gather, is_dtensor, share_out
 from langevin.store.journal import write_atomic
 
-__all__ = ["CODES", "CorruptDrawError", "bytes_of", "pieces", "read_draw", "stored_tensors", "write_draw"]
+__all__ = ["CODES", "CorruptDrawError", "bytes_of", "checksum", "pieces", "read_draw", "stored_tensors", "write_draw"]
 
 PIECE = 2**20  # bytes that are copied, checked and written at a time
 CODES = {
@@ -114,7 +115,7 @@ def read_draw(draw: Draw, expected: Mapping[str, Any], like: Mapping[str, Any] |
     Args:
         draw: The draw.
         expected: Describes its state.
-        like: DTensors by name: of these names this rank's part is read, if the shape is the same.
+        like: DTensors by name, with this rank's boxes: of these names its part is read, if the shape is the same.
     """
     try:
         with draw.path.open("rb") as file:  # one descriptor for both passes: the file that was checked is the file that is read
@@ -159,8 +160,9 @@ def _load(file: BinaryIO, size: int, draw: Draw, expected: Mapping[str, Any], li
             continue
         dtype, shape = found[stored]
         rows = partial(_rows, file, 8 + length + header[stored]["data_offsets"][0], shape, getattr(torch, dtype))
-        if name in like and list(like[name].shape) == shape:
-            state[name] = share_out(like[name], rows)
+        tensor, boxes = like.get(name, (None, None))
+        if tensor is not None and list(tensor.shape) == shape:
+            state[name] = share_out(tensor, boxes, rows)
             continue
         if stored not in whole:
             whole[stored] = rows(0, shape[0] if shape else 1).view(shape)
@@ -185,6 +187,14 @@ def pieces(tensor: Tensor) -> Iterator[Tensor]:
     rows = PIECE * len(whole) // whole.nbytes
     for part in whole.split(rows) if rows else whole.unbind():
         yield from pieces(part)
+
+
+def checksum(tensor: Tensor) -> int:
+    """Return the CRC of a tensor's elements."""
+    crc = 0
+    for piece in pieces(tensor.detach()):
+        crc = zlib.crc32(bytes_of(piece), crc)
+    return crc
 
 
 def bytes_of(tensor: Tensor) -> Any:

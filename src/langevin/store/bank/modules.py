@@ -17,9 +17,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from langevin.checks import needs
 from langevin.store.bank.contents import compare
 from langevin.store.bank.files import CODES
-from langevin.store.bank.sharded import is_dtensor, is_sharded
+from langevin.store.bank.sharded import boxes_of, is_dtensor, is_sharded
 
-__all__ = ["check_module", "check_whole", "fill", "parameter_names", "private_copy", "sharded_tensors", "state_of"]
+__all__ = ["check_module", "check_whole", "fill", "parameter_names", "parts_of", "private_copy", "state_of"]
 
 
 def check_module(who: str, model: object) -> None:
@@ -55,10 +55,10 @@ def state_of(model: nn.Module) -> dict[str, Any]:
     return {plain(name): value for name, value in state.items()}
 
 
-def sharded_tensors(model: nn.Module) -> dict[str, Any]:
-    """Return the DTensors in a model's state, by plain names."""
+def parts_of(model: nn.Module) -> dict[str, Any]:
+    """Return the DTensors in a model's state, each with this rank's boxes, by plain names."""
     plain = _plain_names(model)
-    return {plain(name): value for name, value in model.state_dict().items() if is_dtensor(value)}
+    return {plain(name): (value, boxes_of(name, value)) for name, value in model.state_dict().items() if is_dtensor(value)}
 
 
 def parameter_names(model: nn.Module) -> set[str]:

@@ -1,38 +1,29 @@
 """The bank: one writer, any number of readers and threads."""
 
 import json
-import operator
 import os
 import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Self
 
-import numpy as np
-import torch
 from torch import nn
 
-from langevin.checks import check_integer, check_path, needs
+from langevin.checks import check_integer, needs
 from langevin.store.bank.batches import check_loader, estimate_norms, norms_of
 from langevin.store.bank.contents import Contents, Draw, compare, describe, file_name, revision_of
-from langevin.store.bank.files import CorruptDrawError, read_draw, stored_tensors, write_draw
-from langevin.store.bank.modules import check_module, check_whole, fill, parameter_names, private_copy, sharded_tensors, state_of
-from langevin.store.bank.sharded import Gather, boxes_of, is_dtensor, is_sharded
+from langevin.store.bank.files import checksum, stored_tensors, write_draw
+from langevin.store.bank.modules import check_module, check_whole, parameter_names, state_of
+from langevin.store.bank.reading import BankReader, as_int
+from langevin.store.bank.sharded import Gather, boxes_of, differing_copies, has_copies, is_dtensor, is_sharded, local_of
 from langevin.store.bank.together import check_claims, is_writer, together
-from langevin.store.journal import Journal, remove_temporaries
+from langevin.store.journal import remove_temporaries
 
 __all__ = ["SampleBank"]
 
-OnError = Literal["raise", "skip"]
 
-
-class _DeletedDrawError(CorruptDrawError):
-    """The writer has deleted the draw since the bank was read: no damage."""
-
-
-class SampleBank:
+class SampleBank(BankReader):
     """Posterior draws of one model in a folder: crash-safe, checked on reading, one writer and any number of readers.
 
     The folder and the lock are made by the first `add`. A bank opened for reading shows the draws written so far; open it again to
@@ -55,7 +46,7 @@ class SampleBank:
         max_draws: Keep at most this many; when one more comes **the oldest is deleted**. `None` keeps all.
 
     Example:
-        >>> import tempfile
+        >>> import tempfile, torch
         >>> model = nn.Linear(2, 1)
         >>> with SampleBank(tempfile.mkdtemp(), thin=2) as bank:
         ...     for step in range(6):
@@ -69,15 +60,11 @@ class SampleBank:
 
     def __init__(self, path: str | os.PathLike[str], *, thin: int = 1, max_draws: int | None = None) -> None:
         """Check the arguments and read the manifest, if there is one."""
-        self.path = check_path("SampleBank", "path", path, "the path of a folder")
-        if self.path.exists() and not self.path.is_dir():
-            raise needs("SampleBank", "path", "a folder", os.fspath(path))
-        self.thin = check_integer("SampleBank", "thin", _whole(thin), 1)
-        self.max_draws = None if max_draws is None else check_integer("SampleBank", "max_draws", _whole(max_draws), 1)
+        super().__init__(path)
+        self.thin = check_integer("SampleBank", "thin", as_int(thin), 1)
+        self.max_draws = None if max_draws is None else check_integer("SampleBank", "max_draws", as_int(max_draws), 1)
         self._met = False  # the ranks of a sharded model have agreed about this bank, and all of them know its draws
         self._counted = 0  # calls of `add`, as far as this object knows; the manifest has those up to the last kept draw
-        self._journal = Journal(self.path / "manifest.jsonl", "langevin-bank", 2, partial(Contents, self.path))
-        self._publish()
 
     # ---- writing
 
@@ -128,23 +115,30 @@ class SampleBank:
                 if writer:
                     self._check_same(state)
                 tensors = {name: value for name, value in stored_tensors(state)[0].items() if is_dtensor(value)}
-                parts = {name: boxes_of(tensor) for name, tensor in tensors.items()}
+                parts = {name: boxes_of(name, tensor) for name, tensor in tensors.items()}
+                names = parameter_names(model)
+                copied = {name: state[name] for name in sorted(names) if has_copies(state[name])}
+                sums = {name: checksum(local_of(value) if is_dtensor(value) else value) for name, value in copied.items()}
                 claim = {"path": str(self.path), "thin": self.thin, "max_draws": self.max_draws, "tensors": describe(tensors)}
                 claim["calls"] = self.calls if self._met else None
-                ranks = agree((claim, parts, (self._journal.state, self.calls) if writer and not self._met else None))
-                check_claims([found for found, _, _ in ranks])
-                if not self._met and not writer:
-                    self._journal.state, self._counted = ranks[0][2]
+                news = (self._journal.state, self.calls) if writer and not self._met else None
+                claims, boxes, checksums, (news, *_) = zip(*agree((claim, parts, sums, news)), strict=True)
+                check_claims(claims)
+                if news and not writer:
+                    self._journal.state, self._counted = news
                 call, entries = self.calls + 1, []
                 if call % self.thin == 0:
-                    with Gather(tensors, [found for _, found, _ in ranks]) as gather:
+                    with Gather(tensors, boxes) as gather:
                         if writer:
-                            entries = self._keep(state, parameter_names(model), {"calls": call, **about}, gather)
+                            entries = self._keep(state, names, {"calls": call, **about}, gather)
                     entries = agree(entries)[0]
             for entry in () if writer else entries:
                 self._journal.state.apply(entry)
             self._publish()
             self._met, self._counted = True, call
+            if writer and entries and (wrong := differing_copies(boxes, checksums)):
+                say = f"{', '.join(wrong[:3])}{f' and {len(wrong) - 3} more' if len(wrong) > 3 else ''}"
+                warnings.warn(f"SampleBank: copies of a parameter differ, the lowest rank's is kept: {say}", stacklevel=3)
             return self._draws[-1] if entries else None
 
     def _check_same(self, state: dict[str, Any]) -> None:
@@ -173,7 +167,7 @@ class SampleBank:
         same draws as an uninterrupted one. (Draws that `max_draws` has deleted do not come back.) On a rank other than 0 nothing
         is written.
         """
-        calls = check_integer("SampleBank.rewind", "calls", _whole(calls), 0)
+        calls = check_integer("SampleBank.rewind", "calls", as_int(calls), 0)
         self._met = False  # the next call of `add` with a sharded model asks rank 0
         if not is_writer():
             return
@@ -233,89 +227,12 @@ class SampleBank:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    # ---- reading
-
-    def __len__(self) -> int:
-        return len(self._draws)
-
-    @property
-    def draws(self) -> list[Draw]:
-        """The kept draws, oldest first."""
-        return list(self._draws)
-
     @property
     def calls(self) -> int:
         """Calls of `add` so far; after a kill, up to the last kept draw (see `rewind`)."""
         return max(self._counted, self._journal.state.calls)
 
-    def state_dict(self, i: int) -> dict[str, Any]:
-        """Read the i-th kept draw, on the CPU; as in a list, `-1` is the newest. Tied names share one tensor."""
-        return self._read(self._at("SampleBank.state_dict", i))
-
-    def load(self, model: nn.Module, i: int) -> None:
-        """Copy the i-th kept draw into `model`, in place, on the model's own device and in its own dtypes.
-
-        Of a sharded model this rank's part is filled, without a message to the others: call it on every rank.
-        """
-        check_module("SampleBank.load", model)
-        draw = self._at("SampleBank.load", i)
-        fill(model, self._read(draw, sharded_tensors(model)), draw.path)
-
-    def models(self, model: nn.Module, *, on_error: OnError = "raise") -> Iterator[nn.Module]:
-        """Iterate over the draws as modules in eval mode, holding one at a time; `model` itself is not touched.
-
-        **The same module is yielded again and again, with new values**: use it before asking for the next one, and copy what
-        must last. It is a copy of `model` without `DistributedDataParallel` and other wrappers; sharded models are refused, as they
-        cannot be copied. A damaged draw raises
-        `CorruptDrawError`, or is warned about and left out with `on_error="skip"`. Draws that a writer has deleted since the
-        bank was opened are left out.
-        """
-        check_whole("SampleBank.models", model)
-        if not isinstance(on_error, str) or on_error not in ("raise", "skip"):
-            raise needs("SampleBank.models", "on_error", '"raise" or "skip"', on_error)
-        return (module for _, module in self._each(model, on_error))
-
     # ---- inside
-
-    def _publish(self) -> None:
-        self._draws = tuple(self._journal.state.draws.values())  # in one go, for readers in other threads
-
-    def _at(self, who: str, i: int) -> Draw:
-        draws, i = self._draws, _whole(i)
-        if type(i) is not int:
-            raise needs(who, "i", "the position of a draw, an int", i, TypeError)
-        if not -len(draws) <= i < len(draws):
-            raise IndexError(f"{self.path}: no draw {i}, the bank has {len(draws)}")
-        return draws[i]
-
-    def _each(self, model: nn.Module, on_error: OnError) -> Iterator[tuple[Draw, nn.Module]]:
-        module = private_copy(model)
-        for draw in self._draws:
-            try:
-                state = self._read(draw)
-            except _DeletedDrawError:
-                continue
-            except CorruptDrawError as error:
-                if on_error == "raise":
-                    raise
-                warnings.warn(f"skipped {error}", stacklevel=3)
-                continue
-            fill(module, state, draw.path)
-            yield draw, module.eval()
-
-    def _read(self, draw: Draw, like: dict[str, Any] | None = None) -> dict[str, Any]:
-        while True:
-            try:
-                return read_draw(draw, self._journal.state.tensors or {}, like)
-            except CorruptDrawError as error:
-                written = SampleBank(self.path).draws  # has a writer rewritten or deleted the draw since?
-                now = next((d for d in written if (d.index, d.calls, d.time) == (draw.index, draw.calls, draw.time)), None)
-                if now is None:
-                    reason = f"draw {draw.index} was deleted after this bank was opened"
-                    raise _DeletedDrawError(f"{draw.path}: {reason}") from error
-                if now == draw:
-                    raise
-                draw = now
 
     @contextmanager
     def _writing(self) -> Iterator[Contents]:
@@ -346,7 +263,7 @@ class SampleBank:
 
 def _about(step: Any, metrics: dict[str, Any]) -> dict[str, Any]:
     """Return what is noted of a draw beside its tensors, or fail if JSON cannot hold it."""
-    step = _whole(step)
+    step = as_int(step)
     if step is not None and type(step) is not int:
         raise needs("SampleBank.add", "step", "an int or None", step, TypeError)
     for name, value in metrics.items():
@@ -355,13 +272,3 @@ def _about(step: Any, metrics: dict[str, Any]) -> dict[str, Any]:
         except Exception as error:
             raise needs("SampleBank.add", name, "a number or a JSON value", value, TypeError) from error
     return {"step": step, "time": time.time(), "metrics": metrics}
-
-
-def _whole(value: Any) -> Any:
-    """Turn integers of NumPy and torch into ints; leave what is no integer, as a bool is none, to the check."""
-    if isinstance(value, bool) or getattr(value, "dtype", None) in (torch.bool, np.bool_):
-        return value
-    try:
-        return operator.index(value)
-    except TypeError:
-        return value

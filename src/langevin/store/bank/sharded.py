@@ -7,14 +7,14 @@ no rank ever has more than its own part and one block of rows.
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise, product
 from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Box", "Gather", "boxes_of", "is_dtensor", "is_sharded", "local_of", "share_out"]
+__all__ = ["Box", "Gather", "boxes_of", "differing_copies", "has_copies", "is_dtensor", "is_sharded", "local_of", "share_out"]
 
 BLOCK = 2**20  # bytes that are sent, or read from a file, at a time; at least one row
 
@@ -61,15 +61,20 @@ def local_of(tensor: Any) -> Tensor:
     return local if local.ndim else local.view(1)
 
 
-def boxes_of(tensor: Any) -> list[Box]:
-    """Return this rank's boxes of a DTensor; a ValueError says that its layout is none of torch's."""
-    mesh, shape, local = tensor.device_mesh, tuple(tensor.shape) or (1,), local_of(tensor)
+def boxes_of(name: str, tensor: Any) -> list[Box]:
+    """Return this rank's boxes of a DTensor; a ValueError names one whose part is not what its placements say."""
+    mesh, shape, found, rank = (
+        tensor.device_mesh,
+        tuple(tensor.shape) or (1,),
+        tuple(local_of(tensor).shape),
+        torch.distributed.get_rank(),
+    )
     if mesh.get_coordinate() is None:
         return []
     runs = [_runs(size, axis, len(shape), mesh, tensor.placements) for axis, size in enumerate(shape)]
-    if (expected := tuple(sum(stop - start for start, stop, _ in axis) for axis in runs)) != tuple(local.shape):
-        raise ValueError(f"a part of shape {expected} by its layout {tensor.placements}, found {tuple(local.shape)}")
-    rank = torch.distributed.get_rank()
+    if (expected := tuple(sum(stop - start for start, stop, _ in axis) for axis in runs)) != found:
+        where = f"{name} {tensor.placements} on rank {rank}"
+        raise ValueError(f"SampleBank needs parts as torch cuts them, of shape {expected} for {where}, got {found}")
     return [Box(rank, *(tuple(part) for part in zip(*box, strict=True))) for box in product(*runs)]
 
 
@@ -86,6 +91,25 @@ def _runs(size: int, axis: int, num_axes: int, mesh: Any, placements: Sequence[A
     breaks = (mine.diff() != 1).nonzero().flatten() + 1
     edges = [0, *breaks.tolist(), len(mine)] if len(mine) else []
     return [(int(mine[a]), int(mine[b - 1]) + 1, a) for a, b in pairwise(edges)]
+
+
+def has_copies(tensor: Any) -> bool:
+    """Whether another rank may have what this one has of a tensor."""
+    whole = not is_dtensor(tensor) or tensor.device_mesh.size() < torch.distributed.get_world_size()
+    return whole or any(placement.is_replicate() for placement in tensor.placements)
+
+
+def differing_copies(boxes: Sequence[Mapping[str, list[Box]]], sums: Sequence[Mapping[str, int]]) -> list[str]:
+    """Say which parts are on two ranks with different checksums; both arguments are by rank, then by name."""
+    first: dict[Any, tuple[int, int]] = {}
+    wrong = []
+    for rank, (parts, checksums) in enumerate(zip(boxes, sums, strict=True)):
+        for name, checksum in checksums.items():
+            same_part = (name, *((box.start, box.stop) for box in parts.get(name, ())))
+            other, expected = first.setdefault(same_part, (rank, checksum))
+            if checksum != expected:
+                wrong.append(f"{name} (ranks {other} and {rank})")
+    return wrong
 
 
 class Gather:
@@ -141,17 +165,18 @@ class Gather:
             yield block
 
 
-def share_out(tensor: Any, rows: Any) -> Any:
-    """Return a DTensor like `tensor`, on the CPU, with the values of a whole one; no message is sent.
+def share_out(tensor: Any, boxes: Sequence[Box], rows: Callable[[int, int], Tensor]) -> Any:
+    """Return a DTensor with the layout of another and the values of a whole tensor; no message is sent.
 
     Args:
         tensor: The DTensor whose layout is wanted.
+        boxes: This rank's boxes of it.
         rows: A function from the first and the last row (exclusive) to these rows of the whole tensor.
     """
     from torch.distributed.tensor import DTensor
 
     local = torch.empty(local_of(tensor).shape, dtype=tensor.dtype)
-    for box in boxes_of(tensor):
+    for box in boxes:
         for first, last in _spans(tensor, box.start[0], box.stop[0]):
             part = box.rows(first, last)
             if part is not None:

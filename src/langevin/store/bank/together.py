@@ -1,6 +1,6 @@
 """What all ranks of a distributed run do together: it succeeds on all of them, or raises on all of them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -52,7 +52,7 @@ def together(who: str) -> Iterator[Callable[[Any], list[Any]]]:
         raise
 
 
-def check_claims(claims: list[dict[str, Any]]) -> None:
+def check_claims(claims: Sequence[dict[str, Any]]) -> None:
     """Fail, on every rank alike, unless all ranks claim the same."""
     for rank, claim in enumerate(claims):
         for name, value in claim.items():
