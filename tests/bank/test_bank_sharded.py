@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-import torch
 from bank_models import PRELUDE, SOURCE
 
 from langevin.store.bank import SampleBank
@@ -14,7 +13,7 @@ from langevin.store.bank import SampleBank
 WORKER = (
     PRELUDE
     + """
-import copy, json, resource, signal
+import json, resource, signal, warnings
 import torch.distributed as dist
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
@@ -23,6 +22,9 @@ from torch.distributed.tensor.placement_types import _StridedShard
 from langevin.store.bank import SampleBank
 
 torch.set_num_threads(1)
+warnings.simplefilter("always")
+warnings.showwarning = lambda message, *about: "SampleBank" in str(message) and said.append(str(message))
+said = []
 dist.init_process_group("gloo")
 rank, folder, found = dist.get_rank(), sys.argv[2], {}
 line = dist.init_device_mesh("cpu", (4,))
@@ -33,7 +35,8 @@ class Net(nn.Module):
     def __init__(self, seed=0):
         super().__init__()
         torch.manual_seed(seed)
-        self.first, self.norm, self.tied, self.last = nn.Linear(5, 7), nn.BatchNorm1d(7), nn.Linear(5, 7, bias=False), nn.Linear(7, 6)
+        self.first, self.norm, self.last = nn.Linear(5, 7), nn.BatchNorm1d(7), nn.Linear(7, 6)
+        self.tied = nn.Linear(5, 7, bias=False)
         self.tied.weight = self.first.weight
         self.one = nn.Parameter(torch.randn(1, 4))  # no element of it is on the ranks above 0
         self.short = nn.Linear(6, 4).bfloat16()
@@ -69,11 +72,12 @@ def untied(model=None):
     return model
 
 
-S, R = Shard, Replicate()
+S, R, Strided = Shard, Replicate(), _StridedShard
 layouts = [
-    ((5, 3), grid, S(0), S(1)), ((9,), grid, S(0), S(0)), ((3, 5, 2), grid, S(1), R), ((3,), grid, R, R), ((), grid, R, R), ((0, 4), grid, S(0), R),
-    ((7, 2), grid, _StridedShard(0, split_factor=2), S(0)), ((2, 11), grid, _StridedShard(1, split_factor=3), S(0)), ((6, 4), line, S(1)), ((2, 2), line, S(0)),
-    ((1, 600_000), line, S(1)), ((200_000, 2), line, S(0)), ((3, 130_000), grid, S(1), S(0)), ((3,), grid["inner"], S(0)), ((4, 3), grid["outer"], S(0)), ((3, 2), None),
+    ((5, 3), grid, S(0), S(1)), ((9,), grid, S(0), S(0)), ((3, 5, 2), grid, S(1), R), ((3,), grid, R, R), ((), grid, R, R),
+    ((0, 4), grid, S(0), R), ((7, 2), grid, Strided(0, split_factor=2), S(0)), ((2, 11), grid, Strided(1, split_factor=3), S(0)),
+    ((6, 4), line, S(1)), ((2, 2), line, S(0)), ((3,), grid["inner"], S(0)), ((4, 3), grid["outer"], S(0)), ((3, 2), None),
+    ((1, 600_000), line, S(1)), ((200_000, 2), line, S(0)), ((3, 130_000), grid, S(1), S(0)),  # of more than one block
 ]
 kinds = {
     "fsdp": lambda: fsdp(Net(), mesh=line),
@@ -84,11 +88,16 @@ kinds = {
     "fsdp and tensor parallel": lambda: fsdp(tensor_parallel(untied(), grid["inner"]), mesh=grid["outer"]),
     "by hand": lambda: Parts(*layouts),
 }
-plain = {"tensor parallel": untied, "fsdp and tensor parallel": untied, "by hand": lambda: Parts(*((shape, None) for shape, *_ in layouts))}
+plain = {"tensor parallel": untied, "fsdp and tensor parallel": untied}
+plain["by hand"] = lambda: Parts(*((shape, None) for shape, *_ in layouts))
 
 
 def locals_of(model):
     return {name: (v.to_local() if isinstance(v, DTensor) else v).clone() for name, v in model.state_dict().items()}
+
+
+def whole(model):
+    return {name: v.full_tensor() if isinstance(v, DTensor) else v for name, v in model.state_dict().items()}
 
 
 def same(a, b):
@@ -120,7 +129,7 @@ for kind, make in kinds.items():
 # from one sharding to another, and training between draws
 other, x = kinds["hsdp"](), torch.randn(8, 5)
 SampleBank(f"{folder}/fsdp").load(other, 0)
-found["resharded"] = same({n: v.full_tensor() if isinstance(v, DTensor) else v for n, v in other.state_dict().items()}, Net().state_dict())
+found["resharded"] = same(whole(other), Net().state_dict())
 with SampleBank(f"{folder}/fsdp") as bank:  # goes on with another sharding
     steps = torch.optim.SGD(other.parameters(), lr=0.1)
     for _ in range(2):
@@ -128,7 +137,7 @@ with SampleBank(f"{folder}/fsdp") as bank:  # goes on with another sharding
         other(x).square().mean().backward()
         steps.step()
     bank.add(other)
-    now = {n: v.full_tensor() if isinstance(v, DTensor) else v for n, v in other.state_dict().items()}
+    now = whole(other)
     found["trained"] = same(bank.state_dict(1), now) and not torch.equal(now["last.weight"], bank.state_dict(0)["last.weight"])
     with torch.no_grad():
         other.eval()(x)  # afterwards fully_shard shows whole tensors
@@ -164,6 +173,19 @@ bank.rewind(12)
 found["rewound"] = [bank.add(model, step=step) is not None for step in range(13, 16)] + [[d.step for d in bank.draws]]
 bank.close()
 
+# copies that are not the same
+found["said"] = said
+said = []
+apart = Parts(((4, 2), grid, R, S(0)), ((3,), None), ((4,), line, S(0)), ((5,), grid["outer"], S(0)))
+bank = SampleBank(f"{folder}/apart")
+bank.add(apart)
+with torch.no_grad():
+    apart.p0.to_local().add_(rank // 2)  # ranks 0 and 2, 1 and 3 have the same rows
+    apart.p1.add_(rank == 3)
+bank.add(apart)
+found["apart"] = [said, bank.state_dict(1)["p1"].tolist() == bank.state_dict(0)["p1"].tolist()]
+bank.close()
+
 # failures: on every rank, in words, and the next call is right
 def fails(work):
     try:
@@ -196,7 +218,8 @@ partial = nn.Module()
 partial.weight = nn.Parameter(DTensor.from_local(torch.ones(2), line, [Partial()]))
 failed["partial"] = fails(lambda: SampleBank(f"{folder}/partial").add(partial))
 odd = nn.Module()  # four rows on rank 0, one on each other rank: no layout of torch
-odd.weight = nn.Parameter(DTensor.from_local(torch.ones(4 if rank == 0 else 1), line, [S(0)], run_check=False, shape=(7,), stride=(1,)))
+rows = torch.ones(4 if rank == 0 else 1)
+odd.weight = nn.Parameter(DTensor.from_local(rows, line, [S(0)], run_check=False, shape=(7,), stride=(1,)))
 failed["odd"] = fails(lambda: SampleBank(f"{folder}/odd").add(odd))
 failed["models"] = fails(lambda: SampleBank(f"{folder}/fsdp").models(model))
 failed["update_bn"] = fails(lambda: SampleBank(f"{folder}/fsdp").update_bn(model, [x]))
@@ -229,6 +252,104 @@ def ranks(tmp_path_factory):
     return folder, [json.loads((folder / f"found{rank}.json").read_text()) for rank in range(4)]
 
 
-def test_it(ranks):
-    print(json.dumps(ranks[1][0], indent=1), json.dumps(ranks[1][2]["failed"], indent=1))
-    assert 0
+def test_a_draw_of_any_sharding_is_the_whole_state_and_loads_back_into_each_part(ranks):
+    _, found = ranks
+    assert len(found[0]["kinds"]) == 7
+    for kind, about in found[0]["kinds"].items():
+        for other in found:
+            here = other["kinds"][kind]
+            assert here["whole"], kind
+            assert here["loaded"], kind
+            assert here["untouched"], kind
+            assert (here["draw"], here["draws"]) == (about["draw"], 1)  # the same on every rank
+        assert about["draw"][:4] == [0, 4, {"loss": 0.5}, 1]
+
+
+def test_the_shardings_are_what_they_are_called(ranks):
+    _, found = ranks
+    placements = {kind: " ".join(about["placements"]) for kind, about in found[0]["kinds"].items()}
+    assert placements["fsdp"] == placements["offload"] == "(Shard(dim=0),)"
+    assert "Shard(dim=1)" in placements["columns"]
+    assert placements["hsdp"] == "(Replicate(), Shard(dim=0))"
+    assert "(_StridedShard(dim=0, sf=2), Shard(dim=0))" in placements["fsdp and tensor parallel"]
+    assert found[0]["kinds"]["fsdp"]["parts"] != found[3]["kinds"]["fsdp"]["parts"]  # uneven
+    assert 0 in found[3]["kinds"]["fsdp"]["parts"]
+    assert [about["draw"][-1] for about in found[0]["kinds"].values()] == [["tied.weight"]] * 4 + [[]] * 3
+
+
+def test_draws_go_from_one_sharding_to_another_and_to_plain_models(ranks):
+    for found in ranks[1]:
+        assert found["resharded"]
+        assert found["trained"]
+        assert found["after forward"]
+        assert found["in a plain model"] < 0.02  # outputs in bfloat16, of size 1
+    assert [found["update_bn"] for found in ranks[1]] == [3, None, None, None]
+
+
+def test_every_rank_counts_by_itself_and_only_kept_calls_send_messages(ranks):
+    first = ranks[1][0]["thin"]
+    for found in ranks[1]:
+        thin = found["thin"]
+        assert thin["kept"] == [None, None, 2, None, None, 5, None, None, 8, None, None, 11, None]
+        assert [step for step, count in enumerate(thin["talks"]) if count] == [0, 2, 5, 8, 11]
+        assert (thin["calls"], thin["draws"]) == (13, first["draws"])
+        assert [draw[1] for draw in thin["draws"]] == [8, 11]
+        assert found["continued"] == [False, True, False]
+        assert found["rewound"] == [False, False, True, [11, 15]]
+
+
+def test_copies_that_differ_are_said_by_rank_0_and_nothing_is_said_otherwise(ranks):
+    for rank, found in enumerate(ranks[1]):
+        assert found["said"] == []
+        said, kept = found["apart"]
+        assert kept
+        assert len(said) == (rank == 0)
+    (said,) = ranks[1][0]["apart"][0]
+    assert (
+        "copies of a parameter differ, the lowest rank's is kept: p0 (ranks 0 and 2), p0 (ranks 1 and 3), p1 (ranks 0 and 3)"
+        in said
+    )
+
+
+FAILURES = {  # kind -> (the ranks that fail by themselves, what they say); the others name the first of them
+    "disk": ([0], "OSError: [Errno 27] File too large: "),
+    "metric": ([2], "TypeError: SampleBank.add(loss=...) needs a number or a JSON value, got <object"),
+    "nan": ([0], "ValueError: SampleBank.add(model=...) needs finite parameters (p0 is not), got nan"),
+    "another model": ([0], "another model than before: p0: expected float32[4000, 100], found float32[2, 2]"),
+    "locked": ([0], "another writer holds the lock"),
+    "settings": ([0, 1, 2, 3], "ValueError: SampleBank needs the same thin on every rank, got 1 on rank 0, 2 on 1"),
+    "folders": ([0, 1, 2, 3], "ValueError: SampleBank needs the same path on every rank, got "),
+    "partial": (
+        [0, 1, 2, 3],
+        "TypeError: SampleBank needs plain dense tensors, Module has weight: DTensor torch.float32 with placements (P",
+    ),
+    "odd": ([0, 1, 2, 3], "ValueError: SampleBank needs parts as torch cuts them, of shape ("),
+    "models": (
+        [0, 1, 2, 3],
+        "TypeError: SampleBank.models(model=...) needs a module with whole tensors, got a sharded FSDPNet: give an un",
+    ),
+    "update_bn": (
+        [0, 1, 2, 3],
+        "TypeError: SampleBank.update_bn(model=...) needs a module with whole tensors, got a sharded FSDPNet",
+    ),
+    "unfit": ([0, 1, 2, 3], "does not fit Parts: p0: expected [4000, 100], found [5, 3]"),
+}
+
+
+@pytest.mark.parametrize("kind", FAILURES)
+def test_a_failure_is_one_on_every_rank(ranks, kind):
+    own, text = FAILURES[kind]
+    for rank, found in enumerate(ranks[1]):
+        assert text in found["failed"][kind]
+        if rank not in own:
+            assert f"SampleBank.add failed on rank {own[0]}, so it does on every rank: " in found["failed"][kind]
+
+
+def test_after_failures_the_earlier_draws_are_there_and_the_next_one_is_right(ranks):
+    folder, found = ranks
+    assert found[0]["failed"]["files"] == ["draw-00000000.safetensors", "lock", "manifest.jsonl"]
+    for other in found:
+        assert other["failed"]["then"] == found[0]["failed"]["then"]
+        assert other["failed"]["draws"] == [[0, 5], 2]
+    assert [draw.step for draw in SampleBank(folder / "failures").draws] == [0, 5]
+    assert not (folder / "folder1").exists()

@@ -114,10 +114,10 @@ class SampleBank(BankReader):
                 about, state = _about(step, metrics), state_of(model)
                 if writer:
                     self._check_same(state)
-                tensors = {name: value for name, value in stored_tensors(state)[0].items() if is_dtensor(value)}
+                stored, names = stored_tensors(state)[0], parameter_names(model)
+                tensors = {name: value for name, value in stored.items() if is_dtensor(value)}
                 parts = {name: boxes_of(name, tensor) for name, tensor in tensors.items()}
-                names = parameter_names(model)
-                copied = {name: state[name] for name in sorted(names) if has_copies(state[name])}
+                copied = {name: value for name, value in stored.items() if name in names and has_copies(value)}
                 sums = {name: checksum(local_of(value) if is_dtensor(value) else value) for name, value in copied.items()}
                 claim = {"path": str(self.path), "thin": self.thin, "max_draws": self.max_draws, "tensors": describe(tensors)}
                 claim["calls"] = self.calls if self._met else None

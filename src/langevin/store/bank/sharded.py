@@ -8,6 +8,7 @@ no rank ever has more than its own part and one block of rows.
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise, product
 from typing import Any, NamedTuple, Self
 
@@ -156,11 +157,13 @@ class Gather:
                     if me == 0:
                         box.of_block(block, first).copy_(part)
                     else:
-                        distributed.send(_bytes(part.to(device).contiguous()), 0)
+                        with _connected(name, 0):
+                            distributed.send(_bytes(part.to(device).contiguous()), 0)
                 elif me == 0:
                     place = box.of_block(block, first)
                     part = torch.empty(place.shape, dtype=tensor.dtype, device=device)
-                    distributed.recv(_bytes(part), box.rank)
+                    with _connected(name, box.rank):
+                        distributed.recv(_bytes(part), box.rank)
                     place.copy_(part)
             yield block
 
@@ -199,6 +202,14 @@ def _once(parts: Iterator[list[Box]]) -> list[Box]:
     for box in (box for part in parts for box in part):
         boxes.setdefault((box.start, box.stop), box)
     return list(boxes.values())
+
+
+@contextmanager
+def _connected(name: str, rank: int) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise RuntimeError(f"SampleBank.add has lost rank {rank} while {name} was gathered: {error}") from error
 
 
 def _bytes(tensor: Tensor) -> Tensor:
