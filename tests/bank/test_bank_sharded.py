@@ -4,12 +4,15 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from bank_models import PRELUDE, SOURCE
 
 from langevin.store.bank import SampleBank
 
+PAGE = Path(__file__).parents[2] / "docs" / "scale_bank.md"
+EXAMPLE = PAGE.read_text().partition("```python\n")[2].partition("```")[0]
 WORKER = (
     PRELUDE
     + """
@@ -76,6 +79,7 @@ S, R, Strided = Shard, Replicate(), _StridedShard
 layouts = [
     ((5, 3), grid, S(0), S(1)), ((9,), grid, S(0), S(0)), ((3, 5, 2), grid, S(1), R), ((3,), grid, R, R), ((), grid, R, R),
     ((0, 4), grid, S(0), R), ((7, 2), grid, Strided(0, split_factor=2), S(0)), ((2, 11), grid, Strided(1, split_factor=3), S(0)),
+    ((1, 3), line, S(0)), ((1, 3), line, S(0)),  # on the ranks above 0 both are empty, and not the same tensor
     ((6, 4), line, S(1)), ((2, 2), line, S(0)), ((3,), grid["inner"], S(0)), ((4, 3), grid["outer"], S(0)), ((3, 2), None),
     ((1, 600_000), line, S(1)), ((200_000, 2), line, S(0)), ((3, 130_000), grid, S(1), S(0)),  # of more than one block
 ]
@@ -233,6 +237,15 @@ with SampleBank(f"{folder}/fsdp") as bank:
     found["update_bn"] = bank.update_bn(Net(), [x])
 dist.barrier()
 
+# the page's example
+sys.modules["langevin"].SampleBank = SampleBank
+os.chdir(folder)
+model = fsdp(Net(), mesh=line)
+names = {"torch": torch, "model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.01), "x_test": x}
+names |= {"loss_fn": nn.functional.mse_loss, "batches": [(x, torch.zeros(8, 4).bfloat16())] * 20}
+exec(sys.argv[3], names)
+found["page"] = [len(names["outputs"]), torch.stack(names["outputs"]).tolist(), names["bank"].draws[-1].step]
+
 json.dump(found, open(f"{folder}/found{rank}.json", "w"))
 dist.destroy_process_group()
 """
@@ -246,7 +259,7 @@ def ranks(tmp_path_factory):
     (folder / "worker.py").write_text(WORKER)
     command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--nproc-per-node", "4", "--standalone"]
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    command += [str(folder / "worker.py"), SOURCE, str(folder)]
+    command += [str(folder / "worker.py"), SOURCE, str(folder), EXAMPLE]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=180)
     assert done.returncode == 0, done.stderr[-5000:]
     return folder, [json.loads((folder / f"found{rank}.json").read_text()) for rank in range(4)]
@@ -353,3 +366,10 @@ def test_after_failures_the_earlier_draws_are_there_and_the_next_one_is_right(ra
         assert other["failed"]["draws"] == [[0, 5], 2]
     assert [draw.step for draw in SampleBank(folder / "failures").draws] == [0, 5]
     assert not (folder / "folder1").exists()
+
+
+def test_the_example_of_the_page_runs_and_every_rank_predicts_the_same(ranks):
+    first = ranks[1][0]["page"]
+    assert (first[0], first[2]) == (2, 19)
+    assert first[1][0] != first[1][1]
+    assert all(found["page"] == first for found in ranks[1])

@@ -31,12 +31,11 @@ def check_module(who: str, model: object) -> None:
         raise TypeError(f"{who}(model=...) needs whole tensors or DTensors, got a FullyShardedDataParallel: {advice}")
 
 
-def check_whole(who: str, model: object) -> None:
+def check_whole(who: str, model: object, or_else: str = "") -> None:
     """Fail unless the model is a module whose tensors are whole on this process."""
     check_module(who, model)
     if isinstance(model, nn.Module) and is_sharded(model):
-        advice = "give an unsharded module of the same kind, whose values do not matter; "
-        advice += "or load draw after draw into the sharded one, with `bank.load(model, i)` on every rank"
+        advice = f"give an unsharded module of the same kind, whose values do not matter{or_else}"
         raise TypeError(f"{who}(model=...) needs a module with whole tensors, got a sharded {type(model).__name__}: {advice}")
 
 

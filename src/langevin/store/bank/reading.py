@@ -67,7 +67,8 @@ class BankReader:
         `CorruptDrawError`, or is warned about and left out with `on_error="skip"`. Draws that a writer has deleted since the
         bank was opened are left out.
         """
-        check_whole("SampleBank.models", model)
+        or_else = "; or load draw after draw into the sharded one, with `bank.load(model, i)` on every rank"
+        check_whole("SampleBank.models", model, or_else)
         if not isinstance(on_error, str) or on_error not in ("raise", "skip"):
             raise needs("SampleBank.models", "on_error", '"raise" or "skip"', on_error)
         return (module for _, module in self._each(model, on_error))
