@@ -57,21 +57,28 @@ synced.add(layers)  # on the CPU DDP itself refuses such layers
 found["synced"] = synced.update_bn(layers, data)  # rank 1 is not there: this must not wait for it
 dist.barrier()
 
-def refused(sharded):
+def refused(work, *arguments):
     try:
-        SampleBank(folder + "/sharded").add(sharded)
+        work(*arguments)
     except TypeError as error:
         return str(error)
 
-from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
-found["fsdp1"] = refused(FullyShardedDataParallel(make(), device_id=torch.device("cpu")))
-sharded = make()
-fully_shard(sharded, mesh=torch.distributed.init_device_mesh("cpu", (2,)))
-found["fsdp2"] = refused(sharded)
-inner = make()
-fully_shard(inner[0], mesh=torch.distributed.init_device_mesh("cpu", (2,)))
-found["inner"] = refused(inner)
+from torch.distributed.fsdp import FullyShardedDataParallel
+fsdp1 = FullyShardedDataParallel(make(), device_id=torch.device("cpu"))
+found["fsdp1"] = [refused(SampleBank(folder + "/sharded").add, fsdp1), refused(again.load, fsdp1, 0), refused(again.models, fsdp1)]
 found["sharded files"] = os.path.exists(folder + "/sharded")
+
+from torch.distributed.optim import ZeroRedundancyOptimizer  # shards the optimizer's state, not the model
+with SampleBank(folder + "/zero") as zero:
+    steps = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1, momentum=0.9)
+    for _ in range(3):
+        steps.zero_grad()
+        model(data[rank]).square().mean().backward()
+        steps.step()
+        zero.add(model)
+dist.barrier()
+read = SampleBank(folder + "/zero")
+found["zero"] = [len(read), torch.equal(read.state_dict(-1)["0.weight"], model.module[0].weight)]
 dist.barrier()
 dist.destroy_process_group()
 print("FOUND", json.dumps(found))
@@ -130,9 +137,14 @@ def test_update_bn_of_synchronised_layers_does_not_wait_for_other_ranks(ranks):
     assert (first["synced"], second["synced"]) == (1, None)
 
 
-@pytest.mark.parametrize("kind", ["fsdp1", "fsdp2", "inner"])
-def test_a_sharded_model_is_refused_on_every_rank_with_advice(ranks, kind):
+def test_fsdp1_is_refused_on_every_rank_with_advice(ranks):
     for found in ranks[1]:
-        assert "SampleBank.add(model=...) needs whole tensors, got a " in found[kind]
-        assert "full_state_dict=True" in found[kind]
+        for name, text in zip(("add", "load", "models"), found["fsdp1"], strict=True):
+            assert f"SampleBank.{name}(model=...) needs whole tensors or DTensors, got a FullyShardedDataParallel" in text
+            assert "fully_shard" in text
         assert not found["sharded files"]
+
+
+def test_a_zero_redundancy_optimizer_needs_nothing(ranks):
+    for found in ranks[1]:
+        assert found["zero"] == [3, True]

@@ -1,6 +1,7 @@
 """Memory of the bank: what `add`, reading and `predict` need beside the model, measured in a process of its own."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -75,3 +76,96 @@ def test_predict_in_batches_takes_memory_for_a_batch_not_for_all_rows(tmp_path):
     found = measured(tmp_path, "rows")
     print(found)
     assert found["rows"] < 30  # megabytes; unbatched it would be 305
+
+
+SHARDED = (
+    MEASURE.split("folder, kind")[0]
+    + """
+import signal, time
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import distribute_tensor, Shard
+
+folder, rank = sys.argv[2], int(sys.argv[3])
+dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+mesh = dist.init_device_mesh("cpu", (2,))
+
+def sharded(rows, columns):
+    with torch.device("meta"):
+        model = nn.Linear(columns, rows)
+    fully_shard(model, mesh=mesh)
+    return model.to_empty(device="cpu").requires_grad_(False)
+
+warm = sharded(6, 6)
+for p in warm.parameters():
+    p.to_local().fill_(1.0)
+first = bank(folder + "/warm-sharded")
+first.add(warm)
+first.load(warm, 0)
+model = sharded(7001, 7000)  # 196 MB in one tensor, of which this rank has half
+for p in model.parameters():
+    p.to_local().copy_(torch.arange(p.to_local().numel()).remainder_(1001).view(p.to_local().shape))
+size, big = sum(p.nbytes for p in model.parameters()), bank(folder + "/big")
+result = {"here": sum(p.to_local().nbytes for p in model.parameters()) / size}
+result["add"] = extra(lambda: big.add(model)) / size
+result["load"] = extra(lambda: big.load(model, 0)) / size
+dist.barrier()
+
+# the rank is killed while it sends: the writer's call ends, with an error, and the first draw stays
+if rank == 1:
+    print(json.dumps(result), flush=True)
+    sends, real = [], dist.send
+    def send(*arguments):
+        sends.append(0)
+        if len(sends) == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+        real(*arguments)
+    dist.send = send
+start = time.monotonic()
+try:
+    big.add(model)
+except Exception as error:
+    result["error"], result["seconds"] = f"{type(error).__name__}: {error}", time.monotonic() - start
+result["files"] = sorted(os.listdir(folder + "/big"))
+again = bank(folder + "/big")
+result["draws"] = [len(again), again.state_dict(0)["weight"].shape == (7001, 7000)]
+print(json.dumps(result), flush=True)
+os._exit(0)  # the other rank is gone
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sharded")
+    command = [sys.executable, "-W", "ignore", "-c", SHARDED, SOURCE, str(folder)]
+    options = {
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+        "env": {**os.environ, "GLOO_SOCKET_IFNAME": "lo"},
+    }
+    workers = [subprocess.Popen([*command, str(rank)], **options) for rank in range(2)]
+    try:
+        outputs = [worker.communicate(timeout=120) for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert [worker.returncode for worker in workers] == [0, -9], outputs
+    return [json.loads(output) for output, _ in outputs]
+
+
+def test_add_and_load_of_a_sharded_model_take_no_second_copy_on_any_rank(two_ranks):
+    print(two_ranks)
+    for found in two_ranks:
+        assert 0.49 < found["here"] < 0.51
+        assert found["add"] < 0.1
+        assert found["load"] < found["here"] + 0.1  # the rank's own part, before the model is touched
+
+
+def test_when_a_rank_is_killed_while_it_sends_the_writer_says_so_and_the_bank_is_whole(two_ranks):
+    writer, _ = two_ranks
+    assert "SampleBank.add has lost rank 1 while weight was gathered: " in writer["error"]
+    assert writer["seconds"] < 30
+    assert writer["files"] == ["draw-00000000.safetensors", "lock", "manifest.jsonl"]
+    assert writer["draws"] == [1, True]

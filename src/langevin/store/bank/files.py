@@ -9,7 +9,9 @@ import hashlib
 import json
 import os
 import sys
+import zlib
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,9 +20,10 @@ from torch import Tensor
 
 from langevin.checks import needs
 from langevin.store.bank.contents import JSON, Draw, compare
+from langevin.store.bank.sharded import Gather, is_dtensor, share_out
 from langevin.store.journal import write_atomic
 
-__all__ = ["CODES", "CorruptDrawError", "bytes_of", "pieces", "read_draw", "write_draw"]
+__all__ = ["CODES", "CorruptDrawError", "bytes_of", "checksum", "pieces", "read_draw", "stored_tensors", "write_draw"]
 
 PIECE = 2**20  # bytes that are copied, checked and written at a time
 CODES = {
@@ -50,37 +53,49 @@ class CorruptDrawError(ValueError):
     """A draw's file is missing, damaged, or not what the manifest says; the message names the file."""
 
 
-def write_draw(path: Path, state: Mapping[str, Any], finite: Collection[str] = ()) -> dict[str, Any]:
+def stored_tensors(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the tensors of a state that a file has, in its order, and the names (tied name -> stored name) of the others."""
+    aliases: dict[str, str] = {}
+    stored: dict[Any, str] = {}
+    for name, tensor in state.items():
+        if isinstance(tensor, Tensor):
+            place = stored.setdefault(id(tensor) if is_dtensor(tensor) else _place(tensor), name)
+            if place != name:
+                aliases[name] = place
+    ordered = sorted(stored.values(), key=lambda name: -state[name].dtype.itemsize)
+    return {name: state[name] for name in ordered}, aliases
+
+
+def _place(tensor: Tensor) -> tuple[Any, ...]:
+    where = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+    return *where, tensor.is_conj(), tensor.is_neg()
+
+
+def write_draw(path: Path, state: Mapping[str, Any], finite: Collection[str] = (), gather: Gather | None = None) -> dict[str, Any]:
     """Write a state to its file and return what the manifest says of the file.
 
     Args:
         path: The file.
         state: Tensors whose dtypes are among CODES, and JSON values.
         finite: Names of tensors that must be finite; a ValueError names the first that is not, and nothing is written.
+        gather: What brings the DTensors of the state here, in the file's order.
     """
-    tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
-    extra = {name: value for name, value in state.items() if name not in tensors}
-    aliases: dict[str, str] = {}
-    stored: dict[Any, str] = {}
-    for name, tensor in tensors.items():
-        place = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg())
-        if stored.setdefault(place, name) != name:
-            aliases[name] = stored[place]
+    extra = {name: value for name, value in state.items() if not isinstance(value, Tensor)}
+    tensors, aliases = stored_tensors(state)
     finite = {aliases.get(name, name) for name in finite}
-    ordered = sorted(stored.values(), key=lambda name: -tensors[name].dtype.itemsize)
     header: dict[str, Any] = {"__metadata__": {"format": "pt", **({"extra_state": json.dumps(extra)} if extra else {})}}
     end = 0
-    for name in ordered:
-        start, end = end, end + tensors[name].nbytes
-        header[name] = {"dtype": CODES[tensors[name].dtype], "shape": list(tensors[name].shape), "data_offsets": [start, end]}
+    for name, tensor in tensors.items():
+        start, end = end, end + tensor.nbytes
+        header[name] = {"dtype": CODES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
     head = json.dumps(header).encode()
     head += b" " * (-len(head) % 8)
     digest = hashlib.sha256()
 
     def parts() -> Iterator[bytes | memoryview]:
         yield len(head).to_bytes(8, "little") + head
-        for name in ordered:
-            for piece in pieces(tensors[name]):
+        for name, tensor in tensors.items():
+            for piece in gather.pieces(name) if gather and is_dtensor(tensor) else pieces(tensor):
                 if name in finite:
                     _check_finite(name, piece)
                 yield memoryview(bytes_of(piece))
@@ -94,8 +109,14 @@ def write_draw(path: Path, state: Mapping[str, Any], finite: Collection[str] = (
     return {"file": path.name, "sha256": digest.hexdigest(), "bytes": 8 + len(head) + end, "aliases": aliases}
 
 
-def read_draw(draw: Draw, expected: Mapping[str, Any]) -> dict[str, Any]:
-    """Read a draw's state, on the CPU; `expected` describes it. A `CorruptDrawError` says what is wrong with the file."""
+def read_draw(draw: Draw, expected: Mapping[str, Any], like: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Read a draw's state, on the CPU. A `CorruptDrawError` says what is wrong with the file.
+
+    Args:
+        draw: The draw.
+        expected: Describes its state.
+        like: DTensors by name, with this rank's boxes: of these names its part is read, if the shape is the same.
+    """
     try:
         with draw.path.open("rb") as file:  # one descriptor for both passes: the file that was checked is the file that is read
             size = os.fstat(file.fileno()).st_size
@@ -104,8 +125,7 @@ def read_draw(draw: Draw, expected: Mapping[str, Any]) -> dict[str, Any]:
                 sizes = f"expected {draw.bytes} bytes, sha256 {draw.sha256[:12]}, found {size} bytes, {sha256[:12]}"
                 raise CorruptDrawError(f"{draw.path}: draw {draw.index} is damaged or foreign: {sizes}")
             file.seek(0)
-            state = _load(file, size, draw, expected)
-            return {name: state[draw.aliases.get(name, name)] for name in expected}
+            return _load(file, size, draw, expected, like or {})
     except OSError as error:
         raise CorruptDrawError(f"{draw.path}: draw {draw.index} cannot be read: {error.strerror}") from error
     except CorruptDrawError:
@@ -114,7 +134,7 @@ def read_draw(draw: Draw, expected: Mapping[str, Any]) -> dict[str, Any]:
         raise CorruptDrawError(f"{draw.path}: draw {draw.index} is not a safetensors draw: {error}") from error
 
 
-def _load(file: BinaryIO, size: int, draw: Draw, expected: Mapping[str, Any]) -> dict[str, Any]:
+def _load(file: BinaryIO, size: int, draw: Draw, expected: Mapping[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
     length = int.from_bytes(file.read(8), "little")
     if length > size - 8:
         raise ValueError("its header is longer than the file")
@@ -133,11 +153,29 @@ def _load(file: BinaryIO, size: int, draw: Draw, expected: Mapping[str, Any]) ->
             raise ValueError(f"{name} should be at bytes {start} to {end}, found {header[name]['data_offsets']}")
     if 8 + length + end != size:
         raise ValueError(f"it should have {8 + length + end} bytes, found {size}")
-    for name in ordered:
-        dtype, shape = found[name]
-        state[name] = torch.empty(shape, dtype=getattr(torch, dtype))
-        file.readinto(bytes_of(state[name]))  # type: ignore[attr-defined]
-    return state
+    whole: dict[str, Tensor] = {}  # by stored name: tied names share one tensor
+    for name in expected:
+        stored = draw.aliases.get(name, name)
+        if stored not in header:
+            continue
+        dtype, shape = found[stored]
+        rows = partial(_rows, file, 8 + length + header[stored]["data_offsets"][0], shape, getattr(torch, dtype))
+        tensor, boxes = like.get(name, (None, None))
+        if tensor is not None and list(tensor.shape) == shape:
+            state[name] = share_out(tensor, boxes, rows)
+            continue
+        if stored not in whole:
+            whole[stored] = rows(0, shape[0] if shape else 1).view(shape)
+        state[name] = whole[stored]
+    return {name: state[name] for name in expected}
+
+
+def _rows(file: BinaryIO, start: int, shape: list[int], dtype: torch.dtype, first: int, last: int) -> Tensor:
+    """Read some rows (along the first axis) of the tensor that starts at a place in the file."""
+    rows = torch.empty((last - first, *shape[1:]), dtype=dtype)
+    file.seek(start + first * torch.Size(shape[1:]).numel() * dtype.itemsize)
+    file.readinto(bytes_of(rows))  # type: ignore[attr-defined]
+    return rows
 
 
 def pieces(tensor: Tensor) -> Iterator[Tensor]:
@@ -149,6 +187,14 @@ def pieces(tensor: Tensor) -> Iterator[Tensor]:
     rows = PIECE * len(whole) // whole.nbytes
     for part in whole.split(rows) if rows else whole.unbind():
         yield from pieces(part)
+
+
+def checksum(tensor: Tensor) -> int:
+    """Return the CRC of a tensor's elements."""
+    crc = 0
+    for piece in pieces(tensor.detach()):
+        crc = zlib.crc32(bytes_of(piece), crc)
+    return crc
 
 
 def bytes_of(tensor: Tensor) -> Any:

@@ -1,6 +1,7 @@
 """Modules to states and back: under the names that a model has without its wrappers, and without touching the model.
 
 Wrappers are `DistributedDataParallel`, `DataParallel` and what `torch.compile` returns, in any nesting and at any depth.
+Sharded models (`fully_shard`, tensor parallel) have `DTensor`s in their states, which `sharded.py` gathers and shares out.
 """
 
 import copy
@@ -16,27 +17,47 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from langevin.checks import needs
 from langevin.store.bank.contents import compare
 from langevin.store.bank.files import CODES
+from langevin.store.bank.sharded import boxes_of, is_dtensor, is_sharded
 
-__all__ = ["check_module", "fill", "parameter_names", "private_copy", "state_of"]
-
-_SHARDED = {"FullyShardedDataParallel", "FSDPModule"}
+__all__ = ["check_module", "check_whole", "fill", "parameter_names", "parts_of", "private_copy", "state_of"]
 
 
 def check_module(who: str, model: object) -> None:
-    """Fail unless the model is a module whose tensors are whole on this process."""
+    """Fail unless the model is a module whose state can be read."""
     if not isinstance(model, nn.Module):
         raise needs(who, "model", "an nn.Module", type(model), TypeError)
-    sharded = any(_SHARDED & {kind.__name__ for kind in type(module).__mro__} for module in model.modules())
-    if sharded or any(type(value).__name__ == "DTensor" for value in (*model.parameters(), *model.buffers())):
-        advice = "gather it first (torch.distributed.checkpoint.state_dict.get_model_state_dict with full_state_dict=True), "
-        advice += "load that into an unsharded copy of the model and give the copy"
-        raise TypeError(f"{who}(model=...) needs whole tensors, got a {type(model).__name__} sharded by FSDP or DTensor: {advice}")
+    if any(kind.__name__ == "FullyShardedDataParallel" for module in model.modules() for kind in type(module).__mro__):
+        advice = "shard it by torch.distributed.fsdp.fully_shard, whose parameters are DTensors"
+        raise TypeError(f"{who}(model=...) needs whole tensors or DTensors, got a FullyShardedDataParallel: {advice}")
+
+
+def check_whole(who: str, model: object, or_else: str = "") -> None:
+    """Fail unless the model is a module whose tensors are whole on this process."""
+    check_module(who, model)
+    if isinstance(model, nn.Module) and is_sharded(model):
+        advice = f"give an unsharded module of the same kind, whose values do not matter{or_else}"
+        raise TypeError(f"{who}(model=...) needs a module with whole tensors, got a sharded {type(model).__name__}: {advice}")
 
 
 def state_of(model: nn.Module) -> dict[str, Any]:
-    """Return the state of a model, by plain names: dense tensors, and extra state that is a tensor or a JSON value."""
+    """Return the state of a model, by plain names: dense tensors, and extra state that is a tensor or a JSON value.
+
+    Tied names have one DTensor: memory does not say so, for a rank's part may be empty.
+    """
     plain = _plain_names(model)
-    return {plain(name): _storable(model, name, value) for name, value in model.state_dict().items()}
+    state = {name: _storable(model, name, value) for name, value in model.state_dict().items()}
+    tensors = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
+    first: dict[int, str] = {}
+    for name, tensor in tensors:
+        if name in state and is_dtensor(tensor):
+            state[name] = state[first.setdefault(id(tensor), name)]
+    return {plain(name): value for name, value in state.items()}
+
+
+def parts_of(model: nn.Module) -> dict[str, Any]:
+    """Return the DTensors in a model's state, each with this rank's boxes, by plain names."""
+    plain = _plain_names(model)
+    return {plain(name): (value, boxes_of(name, value)) for name, value in model.state_dict().items() if is_dtensor(value)}
 
 
 def parameter_names(model: nn.Module) -> set[str]:
@@ -115,7 +136,7 @@ def _storable(model: nn.Module, name: str, value: Any) -> Any:
     who = f"{owner} ({type(module).__name__})" if owner else type(module).__name__
     if type(module).set_extra_state is nn.Module.set_extra_state:
         raise TypeError(f"SampleBank.add(model=...) needs modules that can be loaded again, {who} has no set_extra_state")
-    if _is_dense(value):
+    if _is_dense(value) and not is_dtensor(value):
         return value.detach()
     try:
         if json.loads(json.dumps(value)) == value:
@@ -129,10 +150,14 @@ def _storable(model: nn.Module, name: str, value: Any) -> Any:
 def _dense(model: nn.Module, name: str, value: Any) -> Any:
     if not _is_extra(name) and (not _is_dense(value) or name == "__metadata__"):  # the one name that safetensors keeps for itself
         found = f"{type(value).__name__} {getattr(value, 'dtype', '')}"
+        if is_dtensor(value):
+            found += f" with placements {value.placements}"
         raise TypeError(f"SampleBank needs plain dense tensors, {type(model).__name__} has {name}: {found}")
     return value
 
 
 def _is_dense(value: Any) -> bool:
     """Whether it is a tensor that safetensors can hold; a subclass may mean something else by its memory."""
+    if is_dtensor(value):  # a partial one is a term of a sum, no value
+        return _is_dense(value.to_local()) and not any(placement.is_partial() for placement in value.placements)
     return type(value) in (Tensor, nn.Parameter) and value.layout == torch.strided and not value.is_meta and value.dtype in CODES

@@ -1,36 +1,29 @@
 """The bank: one writer, any number of readers and threads."""
 
 import json
-import operator
 import os
 import time
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
-from typing import Any, Literal, Self
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any, Self
 
-import numpy as np
-import torch
 from torch import nn
 
-from langevin.checks import check_integer, check_path, needs
+from langevin.checks import check_integer, needs
 from langevin.store.bank.batches import check_loader, estimate_norms, norms_of
 from langevin.store.bank.contents import Contents, Draw, compare, describe, file_name, revision_of
-from langevin.store.bank.files import CorruptDrawError, read_draw, write_draw
-from langevin.store.bank.modules import check_module, fill, parameter_names, private_copy, state_of
-from langevin.store.journal import Journal, remove_temporaries
+from langevin.store.bank.files import checksum, stored_tensors, write_draw
+from langevin.store.bank.modules import check_module, check_whole, parameter_names, state_of
+from langevin.store.bank.reading import BankReader, as_int
+from langevin.store.bank.sharded import Gather, boxes_of, differing_copies, has_copies, is_dtensor, is_sharded, local_of
+from langevin.store.bank.together import check_claims, is_writer, together
+from langevin.store.journal import remove_temporaries
 
 __all__ = ["SampleBank"]
 
-OnError = Literal["raise", "skip"]
 
-
-class _DeletedDrawError(CorruptDrawError):
-    """The writer has deleted the draw since the bank was read: no damage."""
-
-
-class SampleBank:
+class SampleBank(BankReader):
     """Posterior draws of one model in a folder: crash-safe, checked on reading, one writer and any number of readers.
 
     The folder and the lock are made by the first `add`. A bank opened for reading shows the draws written so far; open it again to
@@ -39,8 +32,13 @@ class SampleBank:
     **Distributed.** While `torch.distributed` is initialised rank 0 writes, and `add`, `rewind` and `update_bn` do nothing on
     the other ranks and return None, so call them on every rank or on rank 0 only. Reading works on every rank; open the bank
     again there once rank 0 has written. A model wrapped by `DistributedDataParallel`, `DataParallel` or `torch.compile` is
-    stored under the names that it has without the wrapper; its draws load into wrapped and plain models. Models sharded by
-    FSDP are refused.
+    stored under the names that it has without the wrapper; its draws load into wrapped and plain models.
+
+    **Sharded** models (`fully_shard`, tensor parallel: parameters are DTensors, of any mesh) are stored whole, by rank 0, so
+    that a draw loads into a plain model and into one sharded in another way. Call `add`, `rewind` and `close` on **every rank** of
+    the default group, with banks of the same settings: `add` brings the model to rank 0 some rows at a time, and succeeds
+    or raises on every rank, with the same draws in `bank.draws` after it. The first call and the kept ones wait for all
+    ranks, the others send no message. `load` reads this rank's part only and sends none.
 
     Args:
         path: The folder; an existing bank is continued.
@@ -48,7 +46,7 @@ class SampleBank:
         max_draws: Keep at most this many; when one more comes **the oldest is deleted**. `None` keeps all.
 
     Example:
-        >>> import tempfile
+        >>> import tempfile, torch
         >>> model = nn.Linear(2, 1)
         >>> with SampleBank(tempfile.mkdtemp(), thin=2) as bank:
         ...     for step in range(6):
@@ -62,14 +60,11 @@ class SampleBank:
 
     def __init__(self, path: str | os.PathLike[str], *, thin: int = 1, max_draws: int | None = None) -> None:
         """Check the arguments and read the manifest, if there is one."""
-        self.path = check_path("SampleBank", "path", path, "the path of a folder")
-        if self.path.exists() and not self.path.is_dir():
-            raise needs("SampleBank", "path", "a folder", os.fspath(path))
-        self.thin = check_integer("SampleBank", "thin", _whole(thin), 1)
-        self.max_draws = None if max_draws is None else check_integer("SampleBank", "max_draws", _whole(max_draws), 1)
+        super().__init__(path)
+        self.thin = check_integer("SampleBank", "thin", as_int(thin), 1)
+        self.max_draws = None if max_draws is None else check_integer("SampleBank", "max_draws", as_int(max_draws), 1)
+        self._met = False  # the ranks of a sharded model have agreed about this bank, and all of them know its draws
         self._counted = 0  # calls of `add`, as far as this object knows; the manifest has those up to the last kept draw
-        self._journal = Journal(self.path / "manifest.jsonl", "langevin-bank", 2, partial(Contents, self.path))
-        self._publish()
 
     # ---- writing
 
@@ -79,51 +74,102 @@ class SampleBank:
         The state is everything in `model.state_dict()`: parameters, buffers, and what modules give in `get_extra_state`, if
         that is a dense tensor or a JSON value. It is written piece by piece, so it takes little memory beside the model. A
         failed or interrupted call (full disk, Ctrl-C) leaves the earlier draws and the bank as they were. On a rank other
-        than 0 nothing happens.
+        than 0 nothing happens, unless the model is sharded: then every rank takes part and returns the draw.
 
         Raises:
             ValueError: the model's tensor names, shapes or dtypes are not those of the first draw, or a parameter of a draw to be
                 kept is not finite. (Buffers may be infinite, as masks are.)
             TypeError: the model has something that cannot be stored; the message names it.
-            RuntimeError: another process, or another bank object, is writing to this folder.
+            RuntimeError: another process, or another bank object, is writing to this folder; or the call failed on another rank
+                that has a part of the model.
             OSError: the draw could not be written; the message names the file.
         """
         check_module("SampleBank.add", model)
-        step = _whole(step)
-        if step is not None and type(step) is not int:
-            raise needs("SampleBank.add", "step", "an int or None", step, TypeError)
-        for name, value in metrics.items():
-            try:
-                metrics[name] = json.loads(json.dumps(value, default=lambda scalar: scalar.item()))
-            except Exception as error:
-                raise needs("SampleBank.add", name, "a number or a JSON value", value, TypeError) from error
-        if not _is_writer():
+        if is_sharded(model):
+            return self._add_sharded(model, step, metrics)
+        about, self._met = _about(step, metrics), False
+        if not is_writer():
             return None
         with self._writing() as contents:
             call = self.calls + 1
-            if contents.tensors is None:
-                self._journal.begin(tensors=describe(state_of(model)))
-            if call % self.thin:
+            kept = call % self.thin == 0
+            if kept or contents.tensors is None:
+                state = state_of(model)
+                self._check_same(state)
+            if not kept:
                 self._counted = call
                 return None
-            state, index = state_of(model), contents.next_index
-            if differences := compare(contents.tensors or {}, describe(state)):
-                raise ValueError(f"{self._journal.path}: another model than before: {differences}")
-            record = write_draw(self.path / file_name(index), state, finite=parameter_names(model))
-            about = {"calls": call, "step": step, "time": time.time(), "metrics": metrics}
-            too_many = [*contents.draws, index][: -self.max_draws] if self.max_draws else []
-            self._append({"kind": "draw", "index": index, **record, **about}, *({"kind": "drop", "index": k} for k in too_many))
-            return contents.draws[index]
+            self._keep(state, parameter_names(model), {"calls": call, **about})
+            return self._draws[-1]
+
+    def _add_sharded(self, model: nn.Module, step: Any, metrics: dict[str, Any]) -> Draw | None:
+        """Do what `add` does, on all ranks together: rank 0 writes, the others send it their parts and keep its books too."""
+        with self._journal.mutex:
+            if self._met and (self.calls + 1) % self.thin:
+                _about(step, metrics)
+                self._counted = self.calls + 1
+                return None
+            writer = is_writer()
+            with together("SampleBank.add") as agree, self._writing() if writer else nullcontext():
+                about, state = _about(step, metrics), state_of(model)
+                if writer:
+                    self._check_same(state)
+                stored, names = stored_tensors(state)[0], parameter_names(model)
+                tensors = {name: value for name, value in stored.items() if is_dtensor(value)}
+                parts = {name: boxes_of(name, tensor) for name, tensor in tensors.items()}
+                copied = {name: value for name, value in stored.items() if name in names and has_copies(value)}
+                sums = {name: checksum(local_of(value) if is_dtensor(value) else value) for name, value in copied.items()}
+                claim = {"path": str(self.path), "thin": self.thin, "max_draws": self.max_draws, "tensors": describe(tensors)}
+                claim["calls"] = self.calls if self._met else None
+                news = (self._journal.state, self.calls) if writer and not self._met else None
+                claims, boxes, checksums, (news, *_) = zip(*agree((claim, parts, sums, news)), strict=True)
+                check_claims(claims)
+                if news and not writer:
+                    self._journal.state, self._counted = news
+                call, entries = self.calls + 1, []
+                if call % self.thin == 0:
+                    with Gather(tensors, boxes) as gather:
+                        if writer:
+                            entries = self._keep(state, names, {"calls": call, **about}, gather)
+                    entries = agree(entries)[0]
+            for entry in () if writer else entries:
+                self._journal.state.apply(entry)
+            self._publish()
+            self._met, self._counted = True, call
+            if writer and entries and (wrong := differing_copies(boxes, checksums)):
+                say = f"{', '.join(wrong[:3])}{f' and {len(wrong) - 3} more' if len(wrong) > 3 else ''}"
+                warnings.warn(f"SampleBank: copies of a parameter differ, the lowest rank's is kept: {say}", stacklevel=3)
+            return self._draws[-1] if entries else None
+
+    def _check_same(self, state: dict[str, Any]) -> None:
+        """Fail unless the state is made of what the first one was; write the header if this is the first."""
+        if self._journal.state.tensors is None:
+            self._journal.begin(tensors=describe(state))
+        if differences := compare(self._journal.state.tensors or {}, describe(state)):
+            raise ValueError(f"{self._journal.path}: another model than before: {differences}")
+
+    def _keep(
+        self, state: dict[str, Any], finite: set[str], about: dict[str, Any], gather: Gather | None = None
+    ) -> list[dict[str, Any]]:
+        """Write a draw and its lines; returns the lines."""
+        contents = self._journal.state
+        index = contents.next_index
+        record = write_draw(self.path / file_name(index), state, finite, gather)
+        too_many = [*contents.draws, index][: -self.max_draws] if self.max_draws else []
+        lines = [{"kind": "draw", "index": index, **record, **about}, *({"kind": "drop", "index": k} for k in too_many)]
+        self._append(*lines)
+        return lines
 
     def rewind(self, calls: int) -> None:
         """Go to the state after `calls` calls of `add` (as `bank.calls` said then): draws of later calls are deleted.
 
         For a run that restarts from a checkpoint: keep `bank.calls` in the checkpoint, and the resumed run keeps the
         same draws as an uninterrupted one. (Draws that `max_draws` has deleted do not come back.) On a rank other than 0 nothing
-        happens.
+        is written.
         """
-        calls = check_integer("SampleBank.rewind", "calls", _whole(calls), 0)
-        if not _is_writer():
+        calls = check_integer("SampleBank.rewind", "calls", as_int(calls), 0)
+        self._met = False  # the next call of `add` with a sharded model asks rank 0
+        if not is_writer():
             return
         with self._writing() as contents:
             self._counted = calls
@@ -138,7 +184,7 @@ class SampleBank:
         nothing. Each draw is rewritten atomically; after an interruption call it again. `model` is not touched.
 
         Args:
-            model: A model of the bank's kind.
+            model: A model of the bank's kind, with whole tensors: for a bank of a sharded model a plain one.
             loader: Batches, to be read once per draw. A batch is a tensor, `model(batch)`; a dict, `model(**batch)`; or a tuple or
                 list whose first entry is the inputs (a tensor, a dict, or a tuple of several) and whose other entries, labels,
                 are not looked at.
@@ -148,9 +194,10 @@ class SampleBank:
             give it one over all of the data (a `DistributedSampler` would show it its share only); SyncBatchNorm does not wait for
             the other ranks.
         """
-        check_module("SampleBank.update_bn", model)
+        check_whole("SampleBank.update_bn", model)
         check_loader("SampleBank.update_bn", "loader", loader)
-        if not _is_writer():
+        self._met = False
+        if not is_writer():
             return None
         if not norms_of(model):
             warnings.warn(f"update_bn: {type(model).__name__} has no BatchNorm statistics, nothing to do", stacklevel=2)
@@ -165,6 +212,7 @@ class SampleBank:
     def close(self) -> None:
         """Write the call counter if it has moved on, and give the lock back; reading goes on working."""
         with self._journal.mutex:
+            self._met = False
             try:
                 contents = self._journal.state
                 if self._journal.in_step and contents.tensors is not None and self._counted > contents.calls:
@@ -179,85 +227,12 @@ class SampleBank:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    # ---- reading
-
-    def __len__(self) -> int:
-        return len(self._draws)
-
-    @property
-    def draws(self) -> list[Draw]:
-        """The kept draws, oldest first."""
-        return list(self._draws)
-
     @property
     def calls(self) -> int:
         """Calls of `add` so far; after a kill, up to the last kept draw (see `rewind`)."""
         return max(self._counted, self._journal.state.calls)
 
-    def state_dict(self, i: int) -> dict[str, Any]:
-        """Read the i-th kept draw, on the CPU; as in a list, `-1` is the newest. Tied names share one tensor."""
-        return self._read(self._at("SampleBank.state_dict", i))
-
-    def load(self, model: nn.Module, i: int) -> None:
-        """Copy the i-th kept draw into `model`, in place, on the model's own device and in its own dtypes."""
-        check_module("SampleBank.load", model)
-        draw = self._at("SampleBank.load", i)
-        fill(model, self._read(draw), draw.path)
-
-    def models(self, model: nn.Module, *, on_error: OnError = "raise") -> Iterator[nn.Module]:
-        """Iterate over the draws as modules in eval mode, holding one at a time; `model` itself is not touched.
-
-        **The same module is yielded again and again, with new values**: use it before asking for the next one, and copy what
-        must last. It is a copy of `model` without `DistributedDataParallel` and other wrappers. A damaged draw raises
-        `CorruptDrawError`, or is warned about and left out with `on_error="skip"`. Draws that a writer has deleted since the
-        bank was opened are left out.
-        """
-        check_module("SampleBank.models", model)
-        if not isinstance(on_error, str) or on_error not in ("raise", "skip"):
-            raise needs("SampleBank.models", "on_error", '"raise" or "skip"', on_error)
-        return (module for _, module in self._each(model, on_error))
-
     # ---- inside
-
-    def _publish(self) -> None:
-        self._draws = tuple(self._journal.state.draws.values())  # in one go, for readers in other threads
-
-    def _at(self, who: str, i: int) -> Draw:
-        draws, i = self._draws, _whole(i)
-        if type(i) is not int:
-            raise needs(who, "i", "the position of a draw, an int", i, TypeError)
-        if not -len(draws) <= i < len(draws):
-            raise IndexError(f"{self.path}: no draw {i}, the bank has {len(draws)}")
-        return draws[i]
-
-    def _each(self, model: nn.Module, on_error: OnError) -> Iterator[tuple[Draw, nn.Module]]:
-        module = private_copy(model)
-        for draw in self._draws:
-            try:
-                state = self._read(draw)
-            except _DeletedDrawError:
-                continue
-            except CorruptDrawError as error:
-                if on_error == "raise":
-                    raise
-                warnings.warn(f"skipped {error}", stacklevel=3)
-                continue
-            fill(module, state, draw.path)
-            yield draw, module.eval()
-
-    def _read(self, draw: Draw) -> dict[str, Any]:
-        while True:
-            try:
-                return read_draw(draw, self._journal.state.tensors or {})
-            except CorruptDrawError as error:
-                written = SampleBank(self.path).draws  # has a writer rewritten or deleted the draw since?
-                now = next((d for d in written if (d.index, d.calls, d.time) == (draw.index, draw.calls, draw.time)), None)
-                if now is None:
-                    reason = f"draw {draw.index} was deleted after this bank was opened"
-                    raise _DeletedDrawError(f"{draw.path}: {reason}") from error
-                if now == draw:
-                    raise
-                draw = now
 
     @contextmanager
     def _writing(self) -> Iterator[Contents]:
@@ -286,17 +261,14 @@ class SampleBank:
                 dead.discard(name)
 
 
-def _is_writer() -> bool:
-    """Whether this process writes: all do, except ranks above 0 of a distributed run."""
-    distributed = torch.distributed
-    return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
-
-
-def _whole(value: Any) -> Any:
-    """Turn integers of NumPy and torch into ints; leave what is no integer, as a bool is none, to the check."""
-    if isinstance(value, bool) or getattr(value, "dtype", None) in (torch.bool, np.bool_):
-        return value
-    try:
-        return operator.index(value)
-    except TypeError:
-        return value
+def _about(step: Any, metrics: dict[str, Any]) -> dict[str, Any]:
+    """Return what is noted of a draw beside its tensors, or fail if JSON cannot hold it."""
+    step = as_int(step)
+    if step is not None and type(step) is not int:
+        raise needs("SampleBank.add", "step", "an int or None", step, TypeError)
+    for name, value in metrics.items():
+        try:
+            metrics[name] = json.loads(json.dumps(value, default=lambda scalar: scalar.item()))
+        except Exception as error:
+            raise needs("SampleBank.add", name, "a number or a JSON value", value, TypeError) from error
+    return {"step": step, "time": time.time(), "metrics": metrics}
