@@ -189,8 +189,7 @@ def main():
         found = {"found": numbers}
     if rank == 0:
         print(json.dumps(found), flush=True)
-    dist.barrier()
-    dist.destroy_process_group()
+    lv.scale.leave()
 
 
 if __name__ == "__main__":

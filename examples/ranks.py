@@ -37,7 +37,7 @@ def make_model() -> nn.Module:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("out", type=Path, help="folder for checkpoints and the result, which all ranks see")
+    parser.add_argument("out", type=Path, help="folder for checkpoints and draws, which all ranks see")
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--every", type=int, default=100, help="steps between two checkpoints")
     asked = parser.parse_args()
@@ -53,20 +53,22 @@ def main() -> None:
     )
     done = lv.scale.load_checkpoint(asked.out / "checkpoints", model, opt) or 0
     likelihood = lv.likelihoods.gaussian(0.3)
+    bank = lv.SampleBank(asked.out / "draws", thin=10)
+    bank.rewind(done)  # draws of steps after the checkpoint are made again
     for step, rows in enumerate(lv.scale.RankBatches(ROWS, BATCH, first_step=done, num_steps=asked.steps - done), done + 1):
         opt.zero_grad()
         likelihood.loss(model(x[rows]), y[rows]).backward()
         opt.step()
+        bank.add(model, step=step)  # gathered piece by piece, written by rank 0
         if step % asked.every == 0 or step == asked.steps:
             lv.scale.save_checkpoint(asked.out / "checkpoints", model, opt, step)
             if rank == 0:
                 print(f"step {step} of {asked.steps}", flush=True)
-    weights = [p.full_tensor() if size > 1 else p for p in model.parameters()]  # a gather: all ranks call it
+    bank.close()
     if rank == 0:
-        torch.save(nn.utils.parameters_to_vector(weights).detach(), asked.out / "weights.pt")
-    if size > 1:
-        torch.distributed.destroy_process_group()
+        print(f"{len(bank)} draws in {asked.out / 'draws'}; lv.predict(make_model(), bank, x, likelihood=likelihood) averages them")
 
 
 if __name__ == "__main__":
     main()
+    lv.scale.leave()  # here, where the model is gone: torch's threads may abort at exit otherwise

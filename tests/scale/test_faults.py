@@ -85,6 +85,7 @@ def test_checkpoints_stay_as_many_as_asked_and_a_later_one_of_an_earlier_life_is
     for step in (1, 2, 3, 3):
         lv.scale.save_checkpoint(tmp_path, model, opt, step, keep=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000000000002", "step-000000000003"]
+    assert lv.scale.load_checkpoint(tmp_path, model, opt) == 3
     with pytest.raises(ValueError, match=r"save_checkpoint\(keep=.*got 0"):
         lv.scale.save_checkpoint(tmp_path, model, opt, 4, keep=0)
 

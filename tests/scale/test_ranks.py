@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 import torch
 
+import langevin as lv
+
 HERE = Path(__file__).parent
 EXAMPLE = HERE.parents[1] / "examples" / "ranks.py"
 QUIET = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -73,7 +75,10 @@ def two_ranks(found, rank):
 
 
 def weights_of(folder):
-    return torch.load(folder / "weights.pt", weights_only=True)
+    """Return the parameters of all draws, one below the other."""
+    bank = lv.SampleBank(folder / "draws")
+    assert [draw.step for draw in bank.draws] == list(range(10, 161, 10))
+    return torch.stack([torch.cat([value.flatten() for value in bank.state_dict(i).values()]) for i in range(len(bank))])
 
 
 def run_example(ranks, folder, steps):

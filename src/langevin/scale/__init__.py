@@ -2,6 +2,6 @@
 
 from langevin.scale.batches import RankBatches
 from langevin.scale.checkpoints import load_checkpoint, save_checkpoint
-from langevin.scale.join import join
+from langevin.scale.join import join, leave
 
-__all__ = ["RankBatches", "join", "load_checkpoint", "save_checkpoint"]
+__all__ = ["RankBatches", "join", "leave", "load_checkpoint", "save_checkpoint"]
