@@ -20,6 +20,11 @@ from torch import nn
 sys.modules["langevin"] = types.ModuleType("langevin")
 sys.modules["langevin"].__path__ = [sys.argv[1]]
 from langevin.store import bank
+
+def leave():
+    torch.distributed.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)  # gloo's threads may still hold Python objects, and abort the process when the interpreter ends (pytorch#179291)
 """
 
 
