@@ -2,7 +2,10 @@
 
 import hashlib
 import json
+import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import torch
@@ -20,7 +23,30 @@ from torch import nn
 sys.modules["langevin"] = types.ModuleType("langevin")
 sys.modules["langevin"].__path__ = [sys.argv[1]]
 from langevin.store import bank
+
+def leave():
+    torch.distributed.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)  # gloo's threads may still hold Python objects, and abort the process when the interpreter ends (pytorch#179291)
 """
+
+
+def two_ranks(code, folder):
+    """Run code in two processes that find each other in a folder; its arguments are SOURCE, the folder and the rank."""
+    command = [sys.executable, "-W", "ignore", "-c", code, SOURCE, str(folder)]
+    options = {
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+        "env": {**os.environ, "GLOO_SOCKET_IFNAME": "lo"},
+    }
+    workers = [subprocess.Popen([*command, str(rank)], **options) for rank in range(2)]
+    try:
+        outputs = [worker.communicate(timeout=120) for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+    return [(worker.returncode, *output) for worker, output in zip(workers, outputs, strict=True)]
 
 
 def seeded(make, seed=0):

@@ -1,13 +1,10 @@
 """The bank under DistributedDataParallel: two real processes on the loopback."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
-from bank_models import PRELUDE, SOURCE
+from bank_models import PRELUDE, two_ranks
 from torch import nn
 
 from langevin.store.bank import SampleBank
@@ -80,8 +77,8 @@ dist.barrier()
 read = SampleBank(folder + "/zero")
 found["zero"] = [len(read), torch.equal(read.state_dict(-1)["0.weight"], model.module[0].weight)]
 dist.barrier()
-dist.destroy_process_group()
 print("FOUND", json.dumps(found))
+leave()
 """
 )
 
@@ -90,18 +87,10 @@ print("FOUND", json.dumps(found))
 def ranks(tmp_path_factory):
     """What the two processes found, and their folder."""
     folder = tmp_path_factory.mktemp("ddp")
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
-    command = [sys.executable, "-W", "ignore", "-c", WORKER, SOURCE, str(folder)]
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}
-    workers = [subprocess.Popen([*command, str(rank)], **options) for rank in range(2)]
-    try:
-        outputs = [worker.communicate(timeout=120) for worker in workers]
-    finally:
-        for worker in workers:
-            worker.kill()
-    for worker, (_, errors) in zip(workers, outputs, strict=True):
-        assert worker.returncode == 0, errors
-    return folder, [json.loads(output.split("FOUND")[1]) for output, _ in outputs]
+    done = two_ranks(WORKER, folder)
+    for code, _, errors in done:
+        assert code == 0, errors
+    return folder, [json.loads(output.split("FOUND")[1]) for _, output, _ in done]
 
 
 def test_rank_0_writes_and_the_other_ranks_do_nothing(ranks):

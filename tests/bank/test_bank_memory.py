@@ -1,13 +1,12 @@
 """Memory of the bank: what `add`, reading and `predict` need beside the model, measured in a process of its own."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from bank_models import PRELUDE, SOURCE
+from bank_models import PRELUDE, SOURCE, two_ranks
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peak memory is read from Linux's /proc")
 
@@ -136,35 +135,23 @@ os._exit(0)  # the other rank is gone
 
 
 @pytest.fixture(scope="module")
-def two_ranks(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sharded")
-    command = [sys.executable, "-W", "ignore", "-c", SHARDED, SOURCE, str(folder)]
-    options = {
-        "stdout": subprocess.PIPE,
-        "stderr": subprocess.PIPE,
-        "text": True,
-        "env": {**os.environ, "GLOO_SOCKET_IFNAME": "lo"},
-    }
-    workers = [subprocess.Popen([*command, str(rank)], **options) for rank in range(2)]
-    try:
-        outputs = [worker.communicate(timeout=120) for worker in workers]
-    finally:
-        for worker in workers:
-            worker.kill()
-    assert [worker.returncode for worker in workers] == [0, -9], outputs
-    return [json.loads(output) for output, _ in outputs]
+def sharded(tmp_path_factory):
+    """What the two processes measured; the second one kills itself in the end."""
+    done = two_ranks(SHARDED, tmp_path_factory.mktemp("sharded"))
+    assert [code for code, _, _ in done] == [0, -9], done
+    return [json.loads(output) for _, output, _ in done]
 
 
-def test_add_and_load_of_a_sharded_model_take_no_second_copy_on_any_rank(two_ranks):
-    print(two_ranks)
-    for found in two_ranks:
+def test_add_and_load_of_a_sharded_model_take_no_second_copy_on_any_rank(sharded):
+    print(sharded)
+    for found in sharded:
         assert 0.49 < found["here"] < 0.51
         assert found["add"] < 0.1
         assert found["load"] < found["here"] + 0.1  # the rank's own part, before the model is touched
 
 
-def test_when_a_rank_is_killed_while_it_sends_the_writer_says_so_and_the_bank_is_whole(two_ranks):
-    writer, _ = two_ranks
+def test_when_a_rank_is_killed_while_it_sends_the_writer_says_so_and_the_bank_is_whole(sharded):
+    writer, _ = sharded
     assert "SampleBank.add has lost rank 1 while weight was gathered: " in writer["error"]
     assert writer["seconds"] < 30
     assert writer["files"] == ["draw-00000000.safetensors", "lock", "manifest.jsonl"]

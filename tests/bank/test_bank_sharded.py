@@ -246,8 +246,9 @@ names |= {"loss_fn": nn.functional.mse_loss, "batches": [(x, torch.zeros(8, 4).b
 exec(sys.argv[3], names)
 found["page"] = [len(names["outputs"]), torch.stack(names["outputs"]).tolist(), names["bank"].draws[-1].step]
 
-json.dump(found, open(f"{folder}/found{rank}.json", "w"))
-dist.destroy_process_group()
+with open(f"{folder}/found{rank}.json", "w") as file:
+    json.dump(found, file)
+leave()
 """
 )
 
