@@ -15,7 +15,7 @@ LEVELS = [
     {"gradients", "drifts", "gradient_noise"},
     {"preconditioners"},
     {"kernels"},
-    {"samplers", "engines", "store"},
+    {"samplers", "engines", "scale", "store"},
     {"tuning", "optim"},
     {"chains", "lint"},
     {"diagnostics"},

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from typing_extensions import override
 
@@ -27,7 +27,16 @@ After = Callable[[int, Any], Any]
 
 
 class WorkerError(RuntimeError):
-    """Something went wrong where the work is done: the message says where, what, and how to go on."""
+    """Something went wrong where the work is done: the message says where, what, and how to go on; `lane` whose work it was."""
+
+    lane: int | None = None
+
+    @classmethod
+    def of(cls, lane: int, text: str) -> Self:
+        """Return the error of a lane."""
+        error = cls(text)
+        error.lane = lane
+        return error
 
 
 @dataclass(frozen=True)
@@ -79,8 +88,11 @@ class Local(Engine):
         waiting = dict(first)
         while waiting:
             for lane, task in list(waiting.items()):
-                with threads(self.threads):
-                    result = function(shared, task)
+                try:
+                    with threads(self.threads):
+                        result = function(shared, task)
+                except Exception as error:
+                    raise WorkerError.of(lane, f"{type(error).__name__}: {error}") from error
                 following = after(lane, result)
                 waiting[lane] = following
                 if following is None:

@@ -44,7 +44,7 @@ class Parcels:
     def take(self, lane: int, answer: Answer) -> None:
         """Hand a result to the caller, who says what the lane does next; an error is raised."""
         if answer.error is not None:
-            raise WorkerError(f"lane {lane} failed on {answer.where}: {answer.error}")
+            raise WorkerError.of(lane, f"{answer.where}: {answer.error}")
         own = torch.backends.cpu.get_cpu_capability()
         if answer.cpu not in (own, *self._strange):
             self._strange.add(answer.cpu)

@@ -90,7 +90,7 @@ class Ray(Engine):
                         ray.cancel(reference, force=True)
 
     def _give_up(self, lane: int, what: str) -> None:
-        raise WorkerError(f"lane {lane} lost its worker: {what}")
+        raise WorkerError.of(lane, f"its worker was lost: {what}")
 
     def _sender(self, ray: ModuleType, parcels: Parcels) -> Callable[[int], Any]:
         """Return what sends a lane's task."""

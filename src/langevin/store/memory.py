@@ -91,9 +91,10 @@ class MemoryStore(Store):
         self._arrays = {name: spec.new(num_draws, like.device) for name, spec in self._specs.items()}
 
     @override
-    def write(self, first: int, values: Mapping[str, Tensor]) -> None:
+    def write(self, first: int, values: Mapping[str, Tensor], rows: slice = slice(None)) -> None:
         for name, value in values.items():
-            self._arrays[name][first : first + len(value)] = value
+            place = self._arrays[name][first : first + len(value)]
+            place[(slice(None), rows)[: place.ndim]] = value  # what all chains share has no rows
 
     @override
     def save(self, checkpoint: Checkpoint) -> None: ...
