@@ -149,7 +149,9 @@ def run_stretch(job: Job, task: Task) -> Stretch:
 
 def _is_out_of_memory(reason: str) -> bool:
     """Say whether a chain stopped because there was no memory: torch raises a RuntimeError then."""
-    return reason.startswith(("MemoryError", "OutOfMemoryError")) or "can't allocate memory" in reason or "not enough memory" in reason
+    return (
+        reason.startswith(("MemoryError", "OutOfMemoryError")) or "can't allocate memory" in reason or "not enough memory" in reason
+    )
 
 
 def spread(
@@ -209,7 +211,9 @@ def spread(
         except WorkerError as error:
             raise WorkerError(f"{_which(plan, blocks, error)}{error}\n{_how_to_go_on(blocks.path)}") from error
         except OSError as error:  # the disk is full, or the folder is gone
-            raise OSError(error.errno, f"{error.strerror or error} ({error.filename or blocks.path}). {_how_to_go_on(blocks.path)}") from error
+            raise OSError(
+                error.errno, f"{error.strerror or error} ({error.filename or blocks.path}). {_how_to_go_on(blocks.path)}"
+            ) from error
         finally:
             interrupts.close()
     arrays, result = blocks.result(checkpoints)

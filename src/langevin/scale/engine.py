@@ -1,8 +1,8 @@
 """What does work elsewhere: lanes of tasks, each made from the result of the one before it.
 
 An engine knows nothing of what the tasks are. It hands every result to the caller, in the caller's process, as soon as it has it;
-the caller keeps it and says what that lane has to do next. So nothing is in an engine that a kill could take, but the tasks that are
-being done, and these are done again by whoever has what the lane was given.
+the caller keeps it and says what that lane has to do next. So a kill can take nothing but the tasks that are being done, and these
+can be done again by whoever has what the lane was given.
 """
 
 from __future__ import annotations

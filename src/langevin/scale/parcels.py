@@ -48,10 +48,8 @@ class Parcels:
         own = torch.backends.cpu.get_cpu_capability()
         if answer.cpu not in (own, *self._strange):
             self._strange.add(answer.cpu)
-            warnings.warn(
-                f"a worker ({answer.where}) has {answer.cpu}, this machine {own}: its draws are as good, but may be rounded otherwise",
-                stacklevel=2,
-            )
+            text = f"a worker ({answer.where}) has {answer.cpu}, this machine {own}: its numbers may be rounded otherwise"
+            warnings.warn(text, stacklevel=2)
         following = self._after(lane, pickle.loads(answer.result))
         if following is None:
             del self.waiting[lane]

@@ -26,8 +26,8 @@ _PATIENCE = 60.0  # seconds without a result and without a free place, after whi
 class Ray(Engine):
     """The workers of a Ray cluster: the one that this process is connected to, that of ``RAY_ADDRESS``, or one started here.
 
-    A cluster that is started here takes all cores, has no dashboard, sends no usage statistics, and ends with the work. On any other,
-    nothing is changed but that tasks are run; results come back through Ray, so no file system needs to be shared.
+    A cluster that is started here takes all cores, has no dashboard, sends no usage statistics, and ends with the work. On another
+    nothing is changed. Results come back through Ray, so no file system needs to be shared.
 
     Args:
         seconds: as in `Engine`.

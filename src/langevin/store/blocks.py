@@ -1,7 +1,7 @@
 """A run in blocks of chains, each with draws and checkpoints like those of a run of its own, and one result.
 
 Blocks are all of one size, so that their steps are the same program; the last one may have places without a chain, which count as
-stopped before they start. On disk a block has its own column of chunks, in the one Zarr array of all chains, and its own checkpoint.
+stopped before they start. On disk a block has a column of chunks, in the one Zarr array of all chains, and a checkpoint.
 The result is what all blocks have: those that are ahead keep for later what they have more.
 """
 
