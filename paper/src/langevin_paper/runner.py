@@ -115,7 +115,7 @@ def run_cells(cells: Sequence[Cell], records: Records, *, jobs: int = 1, monitor
 def run_cells_on(engine: Ray, cells: Sequence[Cell], records: Records, *, monitor: Monitor | None = None) -> list[Record]:
     """Run cells on the workers of a Ray cluster, and record them here; return the records in the order in which they came.
 
-    A cell whose worker is killed is run again, from its checkpoints where its folder is that of the same machine or of a shared disk;
+    A cell whose worker is killed is run again, from its checkpoints where they are on the same machine or on a shared disk;
     one that loses its worker too often is recorded with that as its error, and the rest goes on.
 
     Args:

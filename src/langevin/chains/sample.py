@@ -146,8 +146,8 @@ def sample(
         engine: None runs all chains together in this process. Else blocks of chains are run apart: by a pool, anything with a
             method ``map``; on Ray, by the name "ray"; or one after the other in this process, "local". What is learnt before
             the run is learnt here. The draws are the same bits whatever does the steps (docs/scale.md).
-        block_size: with an engine, chains of a block; by default about a 16th of them, but at least 4 and at most 64. A chain's
-            bits may depend on it, in rounding, so a run in a folder keeps it.
+        block_size: with an engine, chains of a block; by default at most a 16th of them, or 4 if that is more, and never more than
+            64. A chain's bits may depend on it, in rounding; a run's folder keeps it.
 
     Returns:
         Samples, whose `draws` have axes (chain, draw, dim). A chain stops where its position, energy or gradient is not finite, or

@@ -37,7 +37,7 @@ _ROUND_ELEMENTS, _TASK_ELEMENTS = 2**23, 2**16  # of the draws that all blocks t
 
 
 def size_of_blocks(block_size: Any, kernel: Kernel, position: Tensor) -> int:
-    """Return how many chains a block has: by default about a 16th of them, but at least 4 and at most 64, in blocks alike.
+    """Return how many chains a block has: by default at most a 16th of them, or 4 if that is more, and never more than 64.
 
     It is a function of these numbers alone, since the bits of a chain may depend on how many run beside it.
     """
