@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -229,3 +231,18 @@ def test_blocks_are_alike_and_depend_on_sizes_alone():
         assert count * size - chains < count  # fewer empty places than blocks
     assert size_of_blocks(None, SAMPLER, torch.zeros(8, 2)) == 4
     assert size_of_blocks(16, SAMPLER, torch.zeros(8, 2)) == 8
+
+
+def test_the_page_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / "scale_chains.md").read_text(), re.S)
+    assert len(blocks) == 2
+    names = {}
+    for block in blocks:
+        exec(block, names)
+    assert names["samples"].draws.shape == (32, 2500, 2)
+
+
+def test_ray_is_not_imported_before_it_is_asked_for():
+    code = "import sys, langevin; langevin.scale.Ray(); assert not {'ray', 'joblib', 'cloudpickle'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})

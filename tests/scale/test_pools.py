@@ -60,9 +60,10 @@ def test_executors_and_threads_are_pools_too(context, expected):
 def test_a_killed_process_is_an_error_and_the_run_goes_on_from_its_folder(kind, context, tmp_path, expected):
     """`multiprocessing.Pool` itself would wait for ever."""
     target = acting("die", tmp_path)
-    with context.Pool(2) if kind == "Pool" else ProcessPoolExecutor(2, mp_context=context) as pool:
-        with pytest.raises(WorkerError, match=r"(?s)(died with exit code -9|pool is broken).*langevin\.resume\(") as caught:
-            run(pool, target, seconds=1e-9, out=tmp_path / "run", progress=arming(tmp_path))
+    words = r"(?s)(died with exit code -9|pool is broken).*langevin\.resume\("
+    processes = context.Pool(2) if kind == "Pool" else ProcessPoolExecutor(2, mp_context=context)
+    with processes as pool, pytest.raises(WorkerError, match=words) as caught:
+        run(pool, target, seconds=1e-9, out=tmp_path / "run", progress=arming(tmp_path))
     assert str(tmp_path / "run") in str(caught.value)
     assert lv.load_samples(tmp_path / "run").status[0].steps > 0
     (tmp_path / "armed").unlink()

@@ -68,17 +68,6 @@ def test_a_killed_worker_costs_its_stretch_only(tmp_path, expected):
     assert steps[-1] == 3 * 600
 
 
-def test_a_worker_that_always_dies_ends_the_run_and_loses_nothing(tmp_path, expected):
-    target = acting("die", tmp_path)
-    words = r"(?s)the block of chains \d+ to \d+: its worker was lost: it died, .* 2 times for one task \(max_retries=1\)"
-    with pytest.raises(WorkerError, match=words + r".*langevin\.resume\(") as caught:
-        run(target, Ray(seconds=1e-9, max_retries=1), out=tmp_path / "run", progress=arming(tmp_path))
-    assert str(tmp_path / "run") in str(caught.value)
-    assert lv.load_samples(tmp_path / "run").status[0].steps > 0
-    (tmp_path / "armed").unlink()
-    assert torch.equal(lv.resume(tmp_path / "run", SAMPLER, target, progress=False, engine="ray").draws, expected.draws)
-
-
 @pytest.mark.slow  # its workers start anew
 def test_a_worker_with_another_version_is_told_apart(tmp_path):
     shutil.copytree(Path(lv.__file__).parent, tmp_path / "langevin", ignore=shutil.ignore_patterns("__pycache__"))
@@ -104,6 +93,30 @@ def test_cells_of_an_experiment(tmp_path):
     assert "ZeroDivisionError: on purpose" in made["toy", "bad"].error
     assert "its worker was lost" in made["deadly", "slow"].error
     assert not missing_cells([TOY], "quick", Records(tmp_path), methods=["good", "slow"], seeds=[0])
+
+
+def test_a_worker_that_always_dies_ends_the_run_and_loses_nothing(tmp_path, expected):
+    target = acting("die", tmp_path)
+    words = r"(?s)the block of chains \d+ to \d+: its worker was lost: it died, .* 1 times for one task \(max_retries=0\)"
+    with pytest.raises(WorkerError, match=words + r".*langevin\.resume\(") as caught:
+        run(target, Ray(seconds=1e-9, max_retries=0), out=tmp_path / "run", progress=arming(tmp_path))
+    assert str(tmp_path / "run") in str(caught.value)
+    assert lv.load_samples(tmp_path / "run").status[0].steps > 0
+    (tmp_path / "armed").unlink()
+    assert torch.equal(lv.resume(tmp_path / "run", SAMPLER, target, progress=False).draws, expected.draws)
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_tasks(tmp_path, expected):
+    def interrupt(done, total):
+        if done > 0.5 * total:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.warns(UserWarning, match="interrupted at step"):
+        found = run(engine=Ray(seconds=1e-9), out=tmp_path / "run", progress=interrupt)
+    assert torch.equal(found.draws, expected.draws[:, : found.draws.shape[1]])
+    assert found.draws.shape[1] > 0
+    assert torch.equal(lv.resume(tmp_path / "run", SAMPLER, QUIET, engine="ray", progress=False).draws, expected.draws)
 
 
 SCRIPT = """

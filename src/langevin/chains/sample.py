@@ -145,7 +145,7 @@ def sample(
             after every block of steps, at most 256; with an engine, with the steps of all blocks of chains.
         engine: None runs all chains together in this process. Else blocks of chains are run apart: by a pool, anything with a
             method ``map``; on Ray, by the name "ray"; or one after the other in this process, "local". What is learnt before
-            the run is learnt here. The draws are the same bits whatever does the steps (docs/scale.md).
+            the run is learnt here. The draws are the same bits whatever does the steps (docs/scale_chains.md).
         block_size: with an engine, chains of a block; by default at most a 16th of them, or 4 if that is more, and never more than
             64. A chain's bits may depend on it, in rounding; a run's folder keeps it.
 
