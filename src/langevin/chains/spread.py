@@ -112,13 +112,6 @@ class _Outbox(Store):
         self.elements += values["draws"].numel()
 
     @override
-    def save(self, checkpoint: Checkpoint) -> None: ...
-
-    @override
-    def last_checkpoint(self, now: Checkpoint) -> Checkpoint:
-        return now
-
-    @override
     def read(self, kept: int) -> Arrays:
         raise NotImplementedError("draws are read where they are kept")
 
