@@ -50,6 +50,7 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/corrected_forms.py | tee docs/benchmarks/corrected_forms.txt
 	$(BIN)/python benchmarks/kronecker.py | tee docs/benchmarks/kronecker.txt
 	$(BIN)/python benchmarks/lint.py | tee docs/benchmarks/lint.txt
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/blocks.py | tee docs/benchmarks/blocks.txt
 
 bench-optim: .venv/installed
 	$(BIN)/python benchmarks/optim.py

@@ -15,12 +15,12 @@ LEVELS = [
     {"gradients", "drifts", "gradient_noise"},
     {"preconditioners"},
     {"kernels"},
-    {"samplers", "engines", "store"},
+    {"samplers", "engines", "scale", "store"},
     {"tuning", "optim"},
     {"chains", "lint"},
     {"diagnostics"},
     {"predictive"},
-    {"choice", "estimators", "evidence", "llc", "scale", "sparse"},
+    {"choice", "estimators", "evidence", "llc", "sparse"},
     {"cli"},
 ]
 STEPPERS = {"engines/eager.py", "engines/fused/symbols.py", "engines/settings.py", "optim/update.py", "tuning/law.py"}

@@ -32,6 +32,11 @@ class Scale(ABC):
         return False
 
     @property
+    def differs_by_chain(self) -> bool:
+        """Whether every chain has an R of its own."""
+        return False
+
+    @property
     def tensors(self) -> tuple[Tensor, ...]:
         """The numbers that make up R, for a run's folder."""
         return tuple(getattr(self, entry.name) for entry in fields(self))
@@ -64,6 +69,11 @@ class Diagonal(Scale):
     @override
     def is_elementwise(self) -> bool:
         return True
+
+    @property
+    @override
+    def differs_by_chain(self) -> bool:
+        return self.std.ndim > 1
 
     @property
     @override

@@ -15,9 +15,10 @@ import typer
 from tqdm.auto import tqdm
 from typing_extensions import override
 
+from langevin.scale import Ray, WorkerError
 from langevin_paper.record import Records
 from langevin_paper.registry import EXPERIMENTS, find
-from langevin_paper.runner import Monitor, missing_cells, run_cells
+from langevin_paper.runner import Monitor, missing_cells, run_cells, run_cells_on
 from langevin_paper.worker import Cell, Finished
 
 __all__ = ["app", "main"]
@@ -49,23 +50,34 @@ def run(
     methods: Annotated[str, typer.Option(help="Such as sgld,msgld; all by default.")] = "",
     jobs: Annotated[int, typer.Option(min=1, help="Processes; torch's threads are shared out among them.")] = 1,
     out: Annotated[Path, typer.Option(help="The folder of records; what is done there is not run again.")] = RECORDS,
+    engine: Annotated[str, typer.Option(help="local (processes here), or ray: the cluster of RAY_ADDRESS, or one here.")] = "local",
 ) -> None:
     """Run experiments, or go on with them; Ctrl-C or a kill loses nothing that is done."""
     with _spoken_errors():
+        if engine not in ("local", "ray"):
+            raise ValueError(f"--engine needs local or ray, got {engine!r}")
         chosen = list(EXPERIMENTS.values()) if names == ["all"] else [find(name) for name in names]
         given = [name for name in methods.split(",") if name] or None
         numbers = _numbers(seeds)
         records = Records(out)
         cells = missing_cells(chosen, scale, records, methods=given, seeds=numbers)
-    typer.echo(f"{len(cells)} cells to run at scale {scale}, {jobs} at a time; records in {out}")
+    where = "on Ray" if engine == "ray" else f"{jobs} at a time"
+    typer.echo(f"{len(cells)} cells to run at scale {scale}, {where}; records in {out}")
     monitor = _Bar(cells)
     try:
-        run_cells(cells, records, jobs=jobs, monitor=monitor)
+        if engine == "ray":
+            run_cells_on(Ray(), cells, records, monitor=monitor)
+        else:
+            run_cells(cells, records, jobs=jobs, monitor=monitor)
     except KeyboardInterrupt:
         monitor.close()
         typer.echo(f"interrupted; {monitor.so_far}, and the same command goes on from here", err=True)
         raise typer.Exit(130) from None
-    except OSError as error:  # the disk is full, or the folder is gone
+    except (
+        OSError,
+        ImportError,
+        WorkerError,
+    ) as error:  # the disk is full, or the folder is gone; Ray is not there, or its workers
         monitor.close()
         typer.echo(f"error: {error}; {monitor.so_far}, and the same command goes on from here", err=True)
         raise typer.Exit(1) from None

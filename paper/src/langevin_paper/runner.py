@@ -1,4 +1,4 @@
-"""Runs cells in processes of their own and records what they give; knows nothing of what they compute, or of plots.
+"""Runs cells in processes of their own, or on Ray, and records what they give; knows nothing of what they compute, or of plots.
 
 Finished runs are not run again. A cell that fails is recorded with its error, and the rest goes on. Whatever ends the runner, the
 cells that were done are on the disk, and a cell that keeps checkpoints goes on from them.
@@ -19,12 +19,13 @@ from typing import Any
 import torch
 
 from langevin.checks import check_integer
+from langevin.scale import Ray
 from langevin_paper.provenance import provenance
 from langevin_paper.record import Record, Records, fingerprint
 from langevin_paper.spec import Experiment
-from langevin_paper.worker import Cell, Finished, serve
+from langevin_paper.worker import Cell, Finished, execute_there, serve
 
-__all__ = ["Monitor", "missing_cells", "run_cells"]
+__all__ = ["Monitor", "missing_cells", "run_cells", "run_cells_on"]
 
 
 class Monitor:
@@ -108,6 +109,34 @@ def run_cells(cells: Sequence[Cell], records: Records, *, jobs: int = 1, monitor
             worker.process.terminate()  # its checkpoints stand
         for worker in (*idle, *busy):
             worker.end()
+    return made
+
+
+def run_cells_on(engine: Ray, cells: Sequence[Cell], records: Records, *, monitor: Monitor | None = None) -> list[Record]:
+    """Run cells on the workers of a Ray cluster, and record them here; return the records in the order in which they came.
+
+    A cell whose worker is killed is run again, from its checkpoints where they are on the same machine or on a shared disk;
+    one that loses its worker too often is recorded with that as its error, and the rest goes on.
+
+    Args:
+        engine: the cluster.
+        cells: from `missing_cells`.
+        records: where they go.
+        monitor: is told what happens; Ray does not say when a cell starts.
+    """
+    monitor = Monitor() if monitor is None else monitor
+    origin, made = provenance(), []
+
+    def after(lane: int, outcome: Finished) -> None:
+        made.extend(_recorded(records, cells[lane], outcome, origin))
+        monitor.started(cells[lane])
+        monitor.finished(cells[lane], outcome)
+
+    def lost(lane: int, what: str) -> None:
+        after(lane, Finished({}, f"its worker was lost: {what}", (), 0.0, 0.0))
+
+    tasks = {lane: (cell, records.work_folder(_folder_name(cell))) for lane, cell in enumerate(cells)}
+    engine.work_on(execute_there, None, tasks, after, lost)
     return made
 
 

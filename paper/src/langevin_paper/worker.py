@@ -18,7 +18,7 @@ import torch
 from langevin import TrustWarning
 from langevin_paper.spec import Experiment, Method, Progress, Results, Scale
 
-__all__ = ["Cell", "Finished", "execute", "serve"]
+__all__ = ["Cell", "Finished", "execute", "execute_there", "serve"]
 
 _REPORT_SECONDS = 0.2
 
@@ -72,6 +72,13 @@ def execute(cell: Cell, folder: Path, progress: Progress) -> Finished:
             error = traceback.format_exc()
     notes = tuple(dict.fromkeys(str(entry.message) for entry in caught))
     return Finished(results, error, notes, time.perf_counter() - start, time.process_time() - cpu)
+
+
+def execute_there(shared: None, task: tuple[Cell, Path]) -> Finished:
+    """Run a cell on another machine, whose folder may not be there yet; a task of an engine of `langevin.scale`."""
+    cell, folder = task
+    folder.mkdir(parents=True, exist_ok=True)
+    return execute(cell, folder, lambda share: None)
 
 
 def serve(connection: Connection, parent: int, num_threads: int) -> None:

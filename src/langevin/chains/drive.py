@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
@@ -16,10 +16,11 @@ from langevin.chains.recorder import Recorded
 from langevin.engines import Block, Runner, Trace, block_length, draw_block
 from langevin.gradients import GradientFn
 from langevin.store import Checkpoint, Samples, Store, make_samples
+from langevin.store.memory import Arrays
 from langevin.targets import Target
 from langevin.trust import TrustWarning
 
-__all__ = ["drive", "interrupted_in_setup"]
+__all__ = ["advance", "deliver", "drive", "interrupted_in_setup"]
 
 _CHECKPOINT_SECONDS = 5.0  # how much work a kill may cost
 
@@ -34,7 +35,22 @@ def drive(
     target: Target,
     columns: Sequence[Tensor],
 ) -> Samples:
-    """Run from a checkpoint to the end.
+    """Run from a checkpoint to the end."""
+    with meter(progress, plan.kernel.name, checkpoint.step, plan.num_steps) as tell:
+        result, interrupted = advance(plan, gradient_fn, store, checkpoint, interrupts, tell)
+    return deliver(store.read(result.kept), result, plan, target, columns, interrupted=interrupted)
+
+
+def advance(
+    plan: Plan,
+    gradient_fn: GradientFn,
+    store: Store,
+    checkpoint: Checkpoint,
+    interrupts: Interrupts,
+    tell: Callable[[int], object],
+    is_enough: Callable[[], bool] = lambda: False,
+) -> tuple[Checkpoint, bool]:
+    """Run from a checkpoint to the end, or until it is enough; return how far it came, and whether it was interrupted.
 
     `recorded` is replaced by whole values only. Signals wait while it is; an interrupt that comes there all the same costs a run on
     disk what came after the last checkpoint, which stands, and a run in memory nothing.
@@ -46,39 +62,52 @@ def drive(
     def now() -> Checkpoint:
         return recorded.checkpoint(plan.kernel, runner.compiled, checkpoint.seconds + time.perf_counter() - start)
 
-    with meter(progress, plan.kernel.name, recorded.state.step, plan.num_steps) as tell:
-        while recorded.state.step < plan.num_steps and recorded.alive and not interrupted:
-            trace, block, interrupted = _run_block(runner, plan, recorded, interrupts)
-            before = recorded
-            try:
+    def is_over() -> bool:
+        return recorded.state.step >= plan.num_steps or not recorded.alive or interrupted
+
+    while not is_over():
+        trace, block, interrupted = _run_block(runner, plan, recorded, interrupts)
+        before = recorded
+        try:
+            recorded = recorded.after(plan, store, trace, block)
+            tell(recorded.state.step)
+            if time.perf_counter() - saved > _CHECKPOINT_SECONDS:
+                store.save(now())
+                saved = time.perf_counter()
+        except KeyboardInterrupt:
+            interrupted, is_whole = True, store.can_rewrite
+            if is_whole and recorded is before:
                 recorded = recorded.after(plan, store, trace, block)
-                tell(recorded.state.step)
-                if time.perf_counter() - saved > _CHECKPOINT_SECONDS:
-                    store.save(now())
-                    saved = time.perf_counter()
-            except KeyboardInterrupt:
-                interrupted, is_whole = True, store.can_rewrite
-                if is_whole and recorded is before:
-                    recorded = recorded.after(plan, store, trace, block)
+        if is_enough():  # asked after a block: whatever the clock says, a run goes on
+            break
     try:
         if is_whole:
-            recorded = recorded.judge_last(plan, gradient_fn, trust_errors=not interrupted)
+            if is_over():
+                recorded = recorded.judge_last(plan, gradient_fn, trust_errors=not interrupted)
             store.save(now())
         interrupts.check()
     except KeyboardInterrupt:
         interrupted = True
-    result = store.last_checkpoint(now())
-    samples = make_samples(store.read(result.kept), result, plan.chains, plan.about).with_target(target, columns or None)
+    return store.last_checkpoint(now()), interrupted
+
+
+def deliver(
+    arrays: Arrays, result: Checkpoint, plan: Plan, target: Target, columns: Sequence[Tensor], *, interrupted: bool
+) -> Samples:
+    """Return what was drawn, and say once what there is to say of it."""
+    samples = make_samples(arrays, result, plan.chains, plan.about).with_target(target, columns or None)
     if interrupted:
-        warnings.warn(f"sample() was interrupted at step {result.step}: {result.kept} draws are returned", stacklevel=5)
-    _say(samples, None if interrupted else _noise_sentence(plan, target, columns, recorded))
+        warnings.warn(f"sample() was interrupted at step {result.step}: {result.kept} draws are returned", stacklevel=6)
+    _say(samples, None if interrupted else _noise_sentence(plan, target, columns, result))
     return samples
 
 
-def _noise_sentence(plan: Plan, target: Target, columns: Sequence[Tensor], recorded: Recorded) -> str | None:
+def _noise_sentence(plan: Plan, target: Target, columns: Sequence[Tensor], result: Checkpoint) -> str | None:
     """Return what there is to say of the gradient's noise at the end; words are not worth the draws."""
+    position = result.tensors["position"]
     try:
-        return noise_has_changed(plan, target, columns, recorded.state.position[recorded.alive])
+        alive = [index for index in range(len(position)) if index not in result.stopped]
+        return noise_has_changed(plan, target, columns, position[alive])
     except Exception as error:
         return f"the gradient's noise at the end could not be found: {type(error).__name__}: {error}"
 
@@ -121,4 +150,4 @@ def _say(samples: Samples, of_noise: str | None) -> None:
     if of_noise is not None:
         sentences = [*sentences, of_noise]
     if sentences:
-        warnings.warn("\n".join(["what speaks against these draws:", *sentences]), TrustWarning, stacklevel=6)
+        warnings.warn("\n".join(["what speaks against these draws:", *sentences]), TrustWarning, stacklevel=7)

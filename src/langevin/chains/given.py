@@ -21,6 +21,7 @@ from langevin.checks import needs
 from langevin.gradient_noise import is_open as noise_is_open
 from langevin.gradients import GradientFn, full, in_scale
 from langevin.kernels import Kernel, Scaled
+from langevin.scale import Engine
 from langevin.scales import as_scale
 from langevin.schedules import AUTO
 from langevin.store import Samples
@@ -59,6 +60,8 @@ def run_given(
     out: str | Path | None = None,
     compile: bool | str = "auto",
     progress: Progress = None,
+    engine: Engine | None = None,
+    block_size: int | None = None,
 ) -> Samples:
     """Run `kernel`; everything as in `sample`."""
     columns = check_parts("sample", kernel, target, data, progress)
@@ -72,7 +75,9 @@ def run_given(
         batches=resolved_batches(batches, batch_size, kernel.gradient_noise is not None),
     )  # fmt: skip
     tune = partial(_tune, target=target, columns=columns, scale=scale, progress=progress)
-    return launch(plan, position, target, columns, tune, out=out, compile=compile, progress=progress)
+    return launch(
+        plan, position, target, columns, tune, out=out, compile=compile, progress=progress, engine=engine, block_size=block_size
+    )
 
 
 def _tune(

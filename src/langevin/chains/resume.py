@@ -13,9 +13,11 @@ from langevin.chains.drive import drive, interrupted_in_setup
 from langevin.chains.interrupts import Interrupts
 from langevin.chains.meter import Progress
 from langevin.chains.plan import Plan
+from langevin.chains.spread import spread
 from langevin.checks import check_path, needs
 from langevin.kernels import Kernel
-from langevin.store import Checkpoint, DiskStore, Samples, make_samples
+from langevin.scale import Local, as_engine
+from langevin.store import Checkpoint, DiskBlocks, DiskStore, Samples, load_samples
 from langevin.store.fingerprint import check_fingerprints
 from langevin.targets import Target
 from langevin.tuning import sampler_at
@@ -31,6 +33,7 @@ def resume(
     data: Any = None,
     keep: Callable[[Tensor], Tensor] | None = None,
     progress: Progress = None,
+    engine: Any = None,
 ) -> Samples:
     """Go on with a run that was killed or interrupted; the draws are those of an uninterrupted run, bit for bit.
 
@@ -43,6 +46,7 @@ def resume(
         data: its data.
         keep: its `keep`, where that was a function.
         progress: as in `sample`.
+        engine: as in `sample`, for a run that had one; it may be another, and is "local" by default.
 
     Returns:
         Samples of the whole run. A finished run is read and returned.
@@ -53,6 +57,7 @@ def resume(
     sampler: Any = None if target is None else kernel
     columns = check_parts("resume", sampler_at(1.0) if sampler is None else sampler, target or kernel, data, progress)
     aim: Any = target or kernel
+    given = None if engine is None else as_engine("resume", engine)
     with DiskStore.open(path, write=True) as store:
         checkpoint, manifest = store.load(), store.manifest
         if (keep is not None) != (manifest["keep"] == "function"):
@@ -60,6 +65,8 @@ def resume(
         if (sampler is None) != (manifest["recipe"] is not None):
             condition = "a sampler before the target" if sampler is None else "the target alone: this run found its sampler"
             raise needs("resume", "kernel", condition, kernel, TypeError)
+        if given is not None and "block_size" not in manifest:
+            raise needs("resume", "engine", "None: this run is not in blocks of chains", engine)
         position = checkpoint.tensors["position"]
         plan = Plan.of(manifest, sampler, keep, checkpoint.tensors)
         with Interrupts() as interrupts:
@@ -71,9 +78,9 @@ def resume(
                 interrupts.close()
                 interrupts.check()
             except KeyboardInterrupt:
-                arrays = store.read(checkpoint.kept)
-                samples = make_samples(arrays, checkpoint, plan.chains, plan.about)
-                return interrupted_in_setup(samples, "resume")
+                return interrupted_in_setup(load_samples(path), "resume")
+            if "block_size" in manifest:
+                return spread(plan, DiskBlocks(store), checkpoint, given or Local(), interrupts, progress, aim, columns)
             return drive(plan, gradient_fn, store, checkpoint, interrupts, progress, aim, columns)
 
 

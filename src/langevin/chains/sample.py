@@ -15,6 +15,7 @@ from langevin.chains.tune import ScaleSetting
 from langevin.chains.without import run_without
 from langevin.checks import needs
 from langevin.kernels import Kernel
+from langevin.scale import as_engine
 from langevin.store import Samples
 from langevin.targets import Target
 
@@ -42,6 +43,8 @@ def sample(
     out: str | Path | None = None,
     compile: bool | str = "auto",
     progress: Progress = None,
+    engine: Any = None,
+    block_size: int | None = None,
 ) -> Samples: ...
 
 
@@ -65,6 +68,8 @@ def sample(
     out: str | Path | None = None,
     compile: bool | str = "auto",
     progress: Progress = None,
+    engine: Any = None,
+    block_size: int | None = None,
 ) -> Samples: ...
 
 
@@ -89,6 +94,8 @@ def sample(
     out: str | Path | None = None,
     compile: bool | str = "auto",
     progress: Progress = None,
+    engine: Any = None,
+    block_size: int | None = None,
 ) -> Samples:
     """Draw from `target`: ``sample(target, data=...)`` finds everything, ``sample(kernel, target, init, ...)`` runs a sampler.
 
@@ -135,7 +142,12 @@ def sample(
             data that all chains look at. It decides by these sizes alone, so the same call always decides the same. What is built
             anew from the same code, with equal numbers and shapes, is not compiled again in the same process.
         progress: show a progress bar; None shows one on a terminal only. A function is called with (steps done, steps in all)
-            after every block of steps, at most 256.
+            after every block of steps, at most 256; with an engine, with the steps of all blocks of chains.
+        engine: None runs all chains together in this process. Else blocks of chains are run apart: by a pool, anything with a
+            method ``map``; on Ray, by the name "ray"; or one after the other in this process, "local". What is learnt before
+            the run is learnt here. The draws are the same bits whatever does the steps (docs/scale_chains.md).
+        block_size: with an engine, chains of a block; by default at most a 16th of them, or 4 if that is more, and never more than
+            64. A chain's bits may depend on it, in rounding; a run's folder keeps it.
 
     Returns:
         Samples, whose `draws` have axes (chain, draw, dim). A chain stops where its position, energy or gradient is not finite, or
@@ -158,7 +170,8 @@ def sample(
     steps = {"num_steps": num_steps, "warmup": warmup, "thin": thin}
     common = {
         "data": data, "scale": scale, "batch_size": batch_size, "batches": batches, "seed": seed, "first_chain": first_chain,
-        "keep": keep, "out": out, "compile": compile, "progress": progress,
+        "keep": keep, "out": out, "compile": compile, "progress": progress, "block_size": block_size,
+        "engine": None if engine is None else as_engine("sample", engine),
     }  # fmt: skip
     if not isinstance(kernel, Target):
         _refuse("no sampler before the target: one that is given takes num_steps", asked)

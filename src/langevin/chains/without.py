@@ -23,6 +23,7 @@ from langevin.checks import check_integer, check_position, needs
 from langevin.gradient_noise import OPEN
 from langevin.gradients import GradientFn, full, in_scale, tolerant
 from langevin.kernels import Kernel, Scaled
+from langevin.scale import Engine
 from langevin.scales import Scale, as_scale
 from langevin.store import Samples
 from langevin.targets import Evaluation, Target
@@ -60,6 +61,8 @@ def run_without(
     out: str | Path | None = None,
     compile: bool | str = "auto",
     progress: Progress = None,
+    engine: Engine | None = None,
+    block_size: int | None = None,
 ) -> Samples:
     """Find a sampler and run it; everything as in `sample`."""
     finder = sampler_at(0.1)
@@ -83,7 +86,9 @@ def run_without(
         _tune, target=target, columns=columns, starts=starts, num_draws=num_draws, scale=scale, gather=init is None,
         may_centre=control_variate == "auto", progress=progress,
     )  # fmt: skip
-    return launch(plan, position, target, columns, tune, out=out, compile=compile, progress=progress)
+    return launch(
+        plan, position, target, columns, tune, out=out, compile=compile, progress=progress, engine=engine, block_size=block_size
+    )
 
 
 def _places(target: Target, init: Any, chains: int | None, columns: Sequence[Tensor]) -> tuple[Tensor | None, Tensor]:

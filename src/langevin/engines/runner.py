@@ -55,7 +55,7 @@ class Runner:
         run_eagerly(self.kernel, self.gradient_fn, block, trace, alive, check)
         if failure is not None and not trace.failed:
             self.compiled = False
-            warnings.warn(f"sample() goes on uncompiled, since compiling failed: {first_line(failure)}", stacklevel=6)
+            warnings.warn(f"sample() goes on uncompiled, since compiling failed: {first_line(failure)}", stacklevel=7)
 
 
 def run_blocks(

@@ -5,6 +5,7 @@ run.zarr/                     a Zarr 3 group
   zarr.json                   the manifest, as attributes: version, settings, arrays, fingerprints, sha256 (`manifest.py`)
   draws/  energy/  ...        Zarr arrays (draw, ...): `zarr.json`, and the chunks `c.0.0.0`, `c.1.0.0`, ... (`layout.py`)
   state.safetensors           the last checkpoint: positions, memories, how far the run is, digests of chunks (`checkpoint.py`)
+  blocks/0/state.safetensors  in a run in blocks of chains: the last checkpoint of each; the one above is the start (`blocks.py`)
   lock                        held by the one writer, until it is done or dies
 ```
 

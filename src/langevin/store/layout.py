@@ -49,12 +49,14 @@ class Layout:
     arrays: Mapping[str, ArraySpec]
     num_draws: int
     length: int  # draws in a chunk
+    block_size: int | None = None  # chains in a chunk, where not all are
+    block: int | None = None  # which block of chains these arrays are; they are like those of a run of its own then
 
     @classmethod
-    def of(cls, manifest: dict[str, Any]) -> Self:
-        """Return what a manifest says."""
+    def of(cls, manifest: dict[str, Any], block: int | None = None) -> Self:
+        """Return what a manifest says, or that of a block of its chains (`blocks.manifest_of`)."""
         arrays = {name: ArraySpec(spec["dtype"], tuple(spec["tail"])) for name, spec in manifest["arrays"].items()}
-        return cls(arrays, manifest["num_draws"], manifest["chunk"])
+        return cls(arrays, manifest["num_draws"], manifest["chunk"], manifest.get("block_size"), block)
 
     @property
     def event_shape(self) -> tuple[int, ...]:
@@ -64,12 +66,13 @@ class Layout:
     def document(self, name: str) -> dict[str, Any]:
         """Return the content of an array's `zarr.json`."""
         dtype, tail = self.arrays[name]
+        width = tail[:1] if self.block_size is None else (self.block_size if name != "step_size" else 1,)
         return {
             "zarr_format": 3,
             "node_type": "array",
             "shape": [self.num_draws, *tail],
             "data_type": dtype,
-            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [self.length, *tail]}},
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [self.length, *width, *tail[1:]]}},
             "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
             "fill_value": "NaN",
             "codecs": [
@@ -81,7 +84,9 @@ class Layout:
 
     def file(self, folder: Path, name: str, index: int) -> Path:
         """Return the path of a chunk."""
-        return folder / name / ".".join(["c", str(index), *"0" * len(self.arrays[name].tail)])
+        tail = self.arrays[name].tail
+        places = [*"0" * len(tail)] if self.block is None else [str(self.block), *"0" * len(tail[1:])]
+        return folder / name / ".".join(["c", str(index), *places])
 
     def write_chunk(self, folder: Path, name: str, index: int, chunk: Tensor, stop: int) -> bytes:
         """Write a chunk, padded to its full length; return the digest of its draws below draw `stop`."""

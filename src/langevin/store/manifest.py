@@ -73,6 +73,10 @@ def check_manifest(manifest: dict[str, Any]) -> None:
         raise ValueError(f"arrays needs one of {', '.join(DTYPES)} and tails without zeros, got {arrays}")
     event_shape = arrays["draws"]["tail"][1:] if manifest["keep"] == "function" else (dim,)
     step_size_shape = (chains,) if arrays["step_size"]["tail"] else ()
+    if "block_size" in manifest:
+        if not _is_int(manifest["block_size"], 1):
+            raise ValueError(f"block_size needs an int >= 1, got {manifest['block_size']!r}")
+        step_size_shape = (-(-chains // manifest["block_size"]),)
     expected = array_specs(dtype, chains, event_shape, step_size_shape)
     if Layout.of(manifest).arrays != expected:
         raise ValueError(f"arrays needs those of the run, {expected}, got {arrays}")

@@ -63,9 +63,11 @@ class Store(Protocol):
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Make the draws so far, and the checkpoint that counts them, outlive the process, where the store does."""
+        return
 
     def last_checkpoint(self, now: Checkpoint) -> Checkpoint:
         """Return the checkpoint that counts the draws that can be read: the last one saved, or `now` in memory."""
+        return now
 
     def read(self, kept: int) -> Arrays:
         """Return the first `kept` draws; on disk they are read when they are asked for."""
@@ -91,16 +93,10 @@ class MemoryStore(Store):
         self._arrays = {name: spec.new(num_draws, like.device) for name, spec in self._specs.items()}
 
     @override
-    def write(self, first: int, values: Mapping[str, Tensor]) -> None:
+    def write(self, first: int, values: Mapping[str, Tensor], rows: slice = slice(None)) -> None:
         for name, value in values.items():
-            self._arrays[name][first : first + len(value)] = value
-
-    @override
-    def save(self, checkpoint: Checkpoint) -> None: ...
-
-    @override
-    def last_checkpoint(self, now: Checkpoint) -> Checkpoint:
-        return now
+            place = self._arrays[name][first : first + len(value)]
+            place[(slice(None), rows)[: place.ndim]] = value  # what all chains share has no rows
 
     @override
     def read(self, kept: int) -> Arrays:

@@ -17,6 +17,7 @@ from torch import Tensor
 from langevin.checks import check_path, needs
 from langevin.moments import Moments, read_moments
 from langevin.space import Space
+from langevin.store.blocks import DiskBlocks
 from langevin.store.checkpoint import Checkpoint
 from langevin.store.inference_data import import_arviz, inference_data
 from langevin.store.memory import Arrays
@@ -300,6 +301,10 @@ def load_samples(path: str | Path, *, target: Target | None = None, data: Any = 
     store = DiskStore.open(check_path("load_samples", "path", path, "the folder given to sample(out=...)"))
     checkpoint, manifest = store.load(), store.manifest
     chains = range(manifest["first_chain"], manifest["first_chain"] + manifest["num_chains"])
-    arrays = store.read(checkpoint.kept)
+    if "block_size" in manifest:
+        blocks = DiskBlocks(store)
+        arrays, checkpoint = blocks.result(blocks.load(checkpoint))
+    else:
+        arrays = store.read(checkpoint.kept)
     samples = make_samples(arrays, checkpoint, chains, About.of(manifest))
     return samples if target is None else samples.with_target(target, data)

@@ -28,7 +28,9 @@ from langevin.store.memory import Arrays, Store
 
 __all__ = ["DiskStore"]
 
+BLOCKS = "blocks"  # the folder of checkpoints of blocks of chains
 _CHUNK_ELEMENTS = 2**20
+_BLOCK_ELEMENTS = 2**14  # at least, in a chunk of a block: with all of them, memory holds a chunk of each
 
 
 class DiskStore(Store):
@@ -36,9 +38,12 @@ class DiskStore(Store):
 
     can_rewrite = False
 
-    def __init__(self, path: Path, manifest: dict[str, Any], lock: filelock.BaseFileLock | None = None) -> None:
-        """Take a folder whose manifest is known; without its lock it is only read."""
-        self.path, self.manifest, self.layout, self._lock = path, manifest, Layout.of(manifest), lock
+    def __init__(
+        self, path: Path, manifest: dict[str, Any], lock: filelock.BaseFileLock | None = None, block: int | None = None
+    ) -> None:
+        """Take a folder whose manifest is known, or a block of its chains with that one's; without its lock it is only read."""
+        self.path, self.manifest, self.layout, self._lock = path, manifest, Layout.of(manifest, block), lock
+        self.state_folder = path if block is None else path / BLOCKS / str(block)  # of the checkpoint
         self._chunk: dict[str, Tensor] = {}  # the chunk that is being filled, of each array
         self._digests: dict[str, list[bytes]] = {name: [] for name in ARRAYS}  # of the chunks on disk
         self._stop = 0  # how many draws were written
@@ -61,7 +66,7 @@ class DiskStore(Store):
         if 0 in event_shape:
             raise needs("sample", "keep", "for a run on disk results with at least one element", event_shape)
         arrays = {name: {"dtype": spec.dtype, "tail": list(spec.tail)} for name, spec in specs.items()}
-        length = max(1, min(manifest["num_draws"], _CHUNK_ELEMENTS // math.prod(specs["draws"].tail)))
+        length = max(1, min(manifest["num_draws"], _chunk_elements(manifest) // math.prod(specs["draws"].tail)))
         draft, lock = new_draft(path)
         try:
             whole = write_manifest(draft, {**manifest, "arrays": arrays, "chunk": length})
@@ -79,6 +84,11 @@ class DiskStore(Store):
         """Open a folder to read it, or as its one writer: a RuntimeError says that there is one."""
         manifest = read_manifest(Path(path))
         return cls(Path(path), manifest, lock_folder(Path(path)) if write else None)
+
+    @property
+    def lock(self) -> filelock.BaseFileLock | None:
+        """The writer's lock; None where the folder is only read."""
+        return self._lock
 
     @override
     def __exit__(self, *error: object) -> None:
@@ -121,7 +131,8 @@ class DiskStore(Store):
     def save(self, checkpoint: Checkpoint) -> None:
         """Write all waiting draws, then the checkpoint: atomically, so that a kill leaves the one before."""
         self.flush(checkpoint.kept)
-        write_checkpoint(self.path, checkpoint, self._digests)
+        self.state_folder.mkdir(parents=True, exist_ok=True)
+        write_checkpoint(self.state_folder, checkpoint, self._digests)
 
     def load(self) -> Checkpoint:
         """Read the last checkpoint, and go on from there.
@@ -129,7 +140,7 @@ class DiskStore(Store):
         All its values are checked, and that each chunk that it counts is there. What is in a chunk is checked when it is read: here
         only the last one, by the writer, if it is not full.
         """
-        checkpoint, self._digests = read_checkpoint(self.path, self.manifest)
+        checkpoint, self._digests = read_checkpoint(self.state_folder, self.manifest)
         for name, digests in self._digests.items():
             for index in range(len(digests)):
                 if not (file := self.layout.file(self.path, name, index)).is_file():
@@ -138,7 +149,8 @@ class DiskStore(Store):
         self._chunk = {}
         if self._lock is None:
             return checkpoint
-        for folder in (self.path, *(self.path / name for name in ARRAYS)):
+        data = (self.path / name for name in ARRAYS) if self.layout.block is None else ()
+        for folder in (self.state_folder, *data):
             remove_temporaries(folder, "*")  # what a kill left
         if self._stop % self.layout.length:
             for name, digests in self._digests.items():
@@ -155,3 +167,10 @@ class DiskStore(Store):
         digests = {name: tuple(found) for name, found in self._digests.items()}
         read = partial(self.layout.read, self.path, min(kept, self.layout.num_draws), digests)
         return Arrays(read, self.layout.arrays, self.path)
+
+
+def _chunk_elements(manifest: dict[str, Any]) -> int:
+    """Return how many elements of all chains the chunks of some draws have together."""
+    if "block_size" not in manifest:
+        return _CHUNK_ELEMENTS
+    return max(_CHUNK_ELEMENTS, _BLOCK_ELEMENTS * manifest["num_chains"] // manifest["block_size"])
