@@ -101,7 +101,7 @@ def test_a_worker_that_always_dies_ends_the_run_and_loses_nothing(tmp_path, expe
     with pytest.raises(WorkerError, match=words + r".*langevin\.resume\(") as caught:
         run(target, Ray(seconds=1e-9, max_retries=0), out=tmp_path / "run", progress=arming(tmp_path))
     assert str(tmp_path / "run") in str(caught.value)
-    assert lv.load_samples(tmp_path / "run").status[0].steps > 0
+    assert any(chain.steps > 0 for chain in lv.load_samples(tmp_path / "run").status)  # which block came first is chance
     (tmp_path / "armed").unlink()
     assert torch.equal(lv.resume(tmp_path / "run", SAMPLER, target, progress=False).draws, expected.draws)
 
