@@ -214,3 +214,43 @@ def sgrld(theta, gradient, noises, *, eps, tau, inverse, inverse_slope, root):
         ]
         path.append(theta)
     return path
+
+
+def adaptive_sghmc(theta, gradient, noises, *, eps, tau, beta, lam, adapt_steps, num_data=1.0):
+    """Springenberg et al. (2016), as in the authors' code: w, m and V start at one; the noise never has a negative variance."""
+    d, path, v, window, m, square = len(theta), [], *([x] * len(theta) for x in (0.0, 1.0, 1.0, 1.0))
+    for step, eta in enumerate(noises):
+        g = gradient(theta)
+        for i in range(d):
+            if step < adapt_steps:
+                window[i], m[i], square[i] = _windowed(g[i] / num_data, window[i], m[i], square[i], lam)
+            scale = 1 / sqrt(square[i] + lam)
+            spread = sqrt(max(0.0, 2 * tau * eps * (1 - beta) * scale - (eps * num_data) ** 2))
+            v[i] = beta * v[i] - eps * scale * g[i] + spread * eta[i]
+        theta = [theta[i] + v[i] for i in range(d)]
+        path.append(theta)
+    return path
+
+
+def adaptive_sghmc_invariant(theta, gradient, noises, *, eps, tau, beta, lam, adapt_steps, num_data=1.0):
+    """B A O A in y = G^(-1/2) theta: a kick by the whole time step, half a move, friction and noise, half a move."""
+    d, path, v, window, m, square = len(theta), [], *([x] * len(theta) for x in (0.0, 1.0, 1.0, 1.0))
+    h = sqrt(2 * eps / (1 + beta))
+    for step, eta in enumerate(noises):
+        g, moved = gradient(theta), []
+        for i in range(d):
+            if step < adapt_steps:
+                window[i], m[i], square[i] = _windowed(g[i] / num_data, window[i], m[i], square[i], lam)
+            root = (square[i] + lam) ** -0.25
+            v[i] -= h * root * g[i]
+            half = theta[i] + 0.5 * h * root * v[i]
+            v[i] = beta * v[i] + sqrt(tau * (1 - beta**2)) * eta[i]
+            moved.append(half + 0.5 * h * root * v[i])
+        theta = moved
+        path.append(theta)
+    return path
+
+
+def _windowed(g, window, m, square, lam):
+    share = 1 / (window + 1)
+    return window * (1 - m**2 / (square + lam)) + 1, (1 - share) * m + share * g, (1 - share) * square + share * g**2

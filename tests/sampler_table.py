@@ -82,6 +82,22 @@ TABLE = {
         noise_share=1 - 0.8,
         auto={"elementwise": True},
     ),
+    "adaptive_sghmc": Entry(
+        {"beta": 0.8, "eps_root": 1e-3, "adapt_steps": 5},
+        ("velocity", "window", "average", "square_average"),
+        oracle.adaptive_sghmc,
+        optimizer=lv.optim.AdaptiveSGHMC,
+        noise_share=1 - 0.8,
+        auto=None,
+    ),
+    "adaptive_sghmc, invariant": Entry(
+        {"beta": 0.8, "eps_root": 1e-3, "adapt_steps": 5, "invariant": True},
+        ("velocity", "window", "average", "square_average"),
+        oracle.adaptive_sghmc_invariant,
+        optimizer=lv.optim.AdaptiveSGHMC,
+        noise_share=(1 - 0.8) / 4,
+        auto={"invariant": True},
+    ),
     "msgld": Entry(
         {"bias_factor": 2.0, "beta": 0.8},
         ("average",),

@@ -1,5 +1,6 @@
 """Transitions: one step from a gradient and noise, the target unseen."""
 
+from langevin.kernels.adapted import AdaptedHamiltonian, InvariantHamiltonian
 from langevin.kernels.base import Kernel, KernelState, StepInputs
 from langevin.kernels.complete import CompleteRecipe
 from langevin.kernels.hamiltonian import Hamiltonian
@@ -8,4 +9,16 @@ from langevin.kernels.langevin import Langevin
 from langevin.kernels.scaled import Scaled
 from langevin.kernels.thermostat import Thermostat
 
-__all__ = ["CompleteRecipe", "Hamiltonian", "Invariant", "Kernel", "KernelState", "Langevin", "Scaled", "StepInputs", "Thermostat"]
+__all__ = [
+    "AdaptedHamiltonian",
+    "CompleteRecipe",
+    "Hamiltonian",
+    "Invariant",
+    "InvariantHamiltonian",
+    "Kernel",
+    "KernelState",
+    "Langevin",
+    "Scaled",
+    "StepInputs",
+    "Thermostat",
+]

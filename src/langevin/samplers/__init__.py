@@ -2,11 +2,11 @@
 
 from langevin.samplers import adaptive, hamiltonian, overdamped
 from langevin.samplers.adaptive import *  # noqa: F403 (a family says in __all__ what it exports)
-from langevin.samplers.facts import Facts, Samplers
+from langevin.samplers.facts import Samplers
 from langevin.samplers.hamiltonian import *  # noqa: F403
 from langevin.samplers.overdamped import *  # noqa: F403
 
-__all__ = ["SAMPLERS", "Facts", "Samplers"]
+__all__ = ["SAMPLERS"]
 __all__ += adaptive.__all__
 __all__ += hamiltonian.__all__
 __all__ += overdamped.__all__

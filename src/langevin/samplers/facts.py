@@ -54,7 +54,8 @@ class Facts:
     @property
     def memory(self) -> str:
         """Numbers that are remembered for each parameter, where θ has d of them."""
-        few, many = (sum(tensor.numel() for tensor in self.kernel.start(torch.zeros(dim))) for dim in (64, 128))
+        group = self.kernel.group_size
+        few, many = (sum(t.numel() for t in self.kernel.start(torch.zeros(group, dim))) / group for dim in (64, 128))
         for terms in _sums(len(self.kernel.memory)):  # each tensor has 1, d or d^2 numbers
             if [sum(dim**power for power in terms) for dim in (64, 128)] == [few, many]:
                 counts = {"": terms.count(1), "d": terms.count(2), "1/d": terms.count(0)}
@@ -106,9 +107,8 @@ class Samplers(dict[str, Callable[..., Kernel]]):
     """The functions that build samplers, by name; printed, it is a table of what each of them is.
 
     Example:
-        >>> samplers = Samplers({"sgld": lambda step_size, temperature=1.0: langevin.sgld(step_size, temperature=temperature)})
-        >>> import langevin
-        >>> samplers  # doctest: +NORMALIZE_WHITESPACE
+        >>> from langevin.samplers import sgld
+        >>> Samplers({"sgld": sgld})  # doctest: +NORMALIZE_WHITESPACE
         sampler  law         error  memory per parameter  cost of a step      needs  optimizer  any scale
         sgld     the target  O(ε)   0                     1 gradient, 1 normal       yes        yes
     """
