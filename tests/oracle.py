@@ -6,7 +6,7 @@ Each function takes a start theta (a list), a function of theta that returns the
 
 from __future__ import annotations
 
-from math import sqrt
+from math import erfc, exp, sqrt
 
 import numpy as np
 
@@ -247,6 +247,28 @@ def adaptive_sghmc_invariant(theta, gradient, noises, *, eps, tau, beta, lam, ad
             v[i] = beta * v[i] + sqrt(tau * (1 - beta**2)) * eta[i]
             moved.append(half + 0.5 * h * root * v[i])
         theta = moved
+        path.append(theta)
+    return path
+
+
+def amagold(theta, gradient, noises, *, eps, tau, beta, length, energy):
+    """Zhang, Cooper and De Sa (2020), kicks at the ends; written with their friction b and time step, and log-densities of kicks."""
+    d, path, h = len(theta), [], sqrt(2 * eps / (1 + beta))
+    b = (1 - beta) / (1 + beta)  # ((1 - b) v - h g + sqrt(4 b tau) eta) / (1 + b)
+    for step, eta in enumerate(noises):
+        g, place = gradient(theta), step % (length + 1)
+        if place == 0:
+            begin, v, work = theta, [sqrt(tau) * x for x in eta], 0.0
+        before, at_end = v, place in (0, length)
+        if at_end:
+            v = [v[i] - h / 2 * g[i] for i in range(d)]
+        else:
+            v = [((1 - b) * v[i] - h * g[i] + sqrt(4 * b * tau) * eta[i]) / (1 + b) for i in range(d)]
+        work += sum((0.25 if at_end else 0.5) * h * g[i] * (before[i] + v[i]) for i in range(d))
+        if place < length:
+            theta = [theta[i] + h * v[i] for i in range(d)]
+        elif 0.5 * erfc(-eta[0] / sqrt(2)) > exp(min(0.0, (energy(begin) - energy(theta) + work) / tau)):
+            theta = begin
         path.append(theta)
     return path
 

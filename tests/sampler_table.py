@@ -98,6 +98,13 @@ TABLE = {
         noise_share=(1 - 0.8) / 4,
         auto={"invariant": True},
     ),
+    "amagold": Entry(
+        {"beta": 0.8, "length": 3},
+        ("velocity", "start", "start_energy", "work", "place"),
+        oracle.amagold,
+        noise_share=1 / (1 + 0.8),
+        auto="elementwise",
+    ),
     "msgld": Entry(
         {"bias_factor": 2.0, "beta": 0.8},
         ("average",),

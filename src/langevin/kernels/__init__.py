@@ -1,6 +1,7 @@
 """Transitions: one step from a gradient and noise, the target unseen."""
 
 from langevin.kernels.adapted import AdaptedHamiltonian, InvariantHamiltonian
+from langevin.kernels.amagold import Amagold
 from langevin.kernels.base import Kernel, KernelState, StepInputs
 from langevin.kernels.complete import CompleteRecipe
 from langevin.kernels.hamiltonian import Hamiltonian
@@ -11,6 +12,7 @@ from langevin.kernels.thermostat import Thermostat
 
 __all__ = [
     "AdaptedHamiltonian",
+    "Amagold",
     "CompleteRecipe",
     "Hamiltonian",
     "Invariant",

@@ -91,6 +91,11 @@ class Kernel(ABC):
         return False
 
     @property
+    def needs_exact_energy(self) -> bool:
+        """Whether the energy must be that of all data, where gradients are those of minibatches: `sample` then evaluates both."""
+        return False
+
+    @property
     def sees_position(self) -> bool:
         """Whether `update` looks at the position itself; if not, it only adds to it, and the sampler can run in any scale.
 
