@@ -20,6 +20,20 @@ def sgld(theta, gradient, noises, *, eps, tau):
     return path
 
 
+def sglrw(theta, gradient, noises, *, eps, tau):
+    """Up or down by sqrt(2 eps tau), up where the uniform (1 + u) / 2 on (0, 1) is above one less the probability of it."""
+    path = []
+    for u in noises:
+        g = gradient(theta)
+        theta, before = [], theta
+        for i, x in enumerate(before):
+            d = max(sqrt(2 * eps * tau), eps * abs(g[i]))
+            up = (1 - eps * g[i] / d) / 2 if d else 0.0
+            theta.append(x + d if (1 + u[i]) / 2 > 1 - up else x - d)
+        path.append(theta)
+    return path
+
+
 def msgld(theta, gradient, noises, *, eps, tau, a, beta):
     """Algorithm 1: m_t holds the gradients before step t."""
     d, path = len(theta), []

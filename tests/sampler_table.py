@@ -64,6 +64,7 @@ TABLE = {
         ),
         auto={"metric": lambda theta: torch.eye(2, dtype=torch.float64), "correction": False},
     ),
+    "sglrw": Entry({}, (), oracle.sglrw, optimizer=lv.optim.SGLRW),
     "sghmc": Entry(
         {"beta": 0.8},
         ("velocity",),

@@ -29,7 +29,8 @@ def gradient(theta):
 def test_ten_steps_equal_the_plain_loop(name):
     kernel, target = build(name, EPS, temperature=TAU), lv.targets.energy(energy)
     state = kernel.init(torch.tensor([START], dtype=torch.float64))
-    noises = lv.noise.normal(4, range(kernel.num_noises), range(10), 3, dtype=torch.float64)  # (step, noise, element)
+    draw = lv.noise.KINDS[kernel.noise_kind]
+    noises = draw(4, range(kernel.num_noises), range(10), 3, dtype=torch.float64)  # (step, noise, element)
     given = noises[:, 0] if kernel.num_noises == 1 else noises
     known = {"energy": lambda theta: float(energy(torch.tensor(theta, dtype=torch.float64)))} if kernel.needs_energy else {}
     expected = TABLE[name].oracle(START, gradient, given.tolist(), eps=EPS, tau=TAU, **known, **letters(TABLE[name].settings))

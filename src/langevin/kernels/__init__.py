@@ -7,6 +7,7 @@ from langevin.kernels.complete import CompleteRecipe
 from langevin.kernels.hamiltonian import Hamiltonian
 from langevin.kernels.invariant import Invariant
 from langevin.kernels.langevin import Langevin
+from langevin.kernels.lattice import Lattice
 from langevin.kernels.scaled import Scaled
 from langevin.kernels.thermostat import Thermostat
 
@@ -20,6 +21,7 @@ __all__ = [
     "Kernel",
     "KernelState",
     "Langevin",
+    "Lattice",
     "Scaled",
     "StepInputs",
     "Thermostat",

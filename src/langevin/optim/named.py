@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any, Unpack
 
 from langevin.optim.base import Common, LangevinOptimizer
-from langevin.samplers import adadelta_sgld, adamax_sgld, adaptive_sghmc, asgld, msgld, psgld, sghmc, sgld, sgnht
+from langevin.samplers import adadelta_sgld, adamax_sgld, adaptive_sghmc, asgld, msgld, psgld, sghmc, sgld, sglrw, sgnht
 
-__all__ = ["ASGLD", "AdaMaxSGLD", "AdadeltaSGLD", "AdaptiveSGHMC", "MSGLD", "PSGLD", "SGHMC", "SGLD", "SGNHT"]
+__all__ = ["ASGLD", "AdaMaxSGLD", "AdadeltaSGLD", "AdaptiveSGHMC", "MSGLD", "PSGLD", "SGHMC", "SGLD", "SGLRW", "SGNHT"]
 
 
 class SGLD(LangevinOptimizer):
@@ -65,6 +65,28 @@ class PSGLD(LangevinOptimizer):
     ) -> None:
         """See the class."""
         super().__init__(params, lr, {"beta": beta, "eps": eps}, **common)
+
+
+class SGLRW(LangevinOptimizer):
+    """Stochastic gradient lattice random walk: `langevin.sglrw`; a sign for each element in place of a normal.
+
+    ``θ' = θ + d sign(d u - (lr / N) g)`` with ``d = max(sqrt(2 (lr / N) τ), (lr / N) |g|)``, u uniform on (-1, 1)
+
+    Args:
+        params: parameters, or groups of them.
+        lr: learning rate as in SGD, on the mean loss; at temperature 0 it is SGD.
+        common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
+
+    Example:
+        >>> import torch, langevin as lv
+        >>> opt = lv.optim.SGLRW(torch.nn.Linear(2, 1).parameters(), lr=0.1, num_data=100)
+    """
+
+    builder = staticmethod(sglrw)
+
+    def __init__(self, params: Iterable[Any], lr: float, **common: Unpack[Common]) -> None:
+        """See the class."""
+        super().__init__(params, lr, {}, **common)
 
 
 class SGHMC(LangevinOptimizer):

@@ -67,7 +67,7 @@ class Facts:
     def cost(self) -> str:
         """What a step takes besides the arithmetic of its formula."""
         noises = self.kernel.num_noises
-        return f"1 gradient, {noises} {'normal' if noises == 1 else 'normals'}" + ("" if self.is_elementwise else ", whole vectors")
+        return f"1 gradient, {noises} {self.kernel.noise_kind}{'' if noises == 1 else 's'}" + ("" if self.is_elementwise else ", whole vectors")
 
     @property
     def is_elementwise(self) -> bool:
