@@ -266,7 +266,7 @@ def adaptive_sghmc_invariant(theta, gradient, noises, *, eps, tau, beta, lam, ad
 
 
 def amagold(theta, gradient, noises, *, eps, tau, beta, length, energy):
-    """Zhang, Cooper and De Sa (2020), kicks at the ends; written with their friction b and time step, and log-densities of kicks."""
+    """Zhang, Cooper and De Sa (2020), kicks at the ends; written with their friction b and time step."""
     d, path, h = len(theta), [], sqrt(2 * eps / (1 + beta))
     b = (1 - beta) / (1 + beta)  # ((1 - b) v - h g + sqrt(4 b tau) eta) / (1 + b)
     for step, eta in enumerate(noises):

@@ -170,8 +170,8 @@ class Windowed(Preconditioner):
     ``w' = w - w m**2 / (V + λ) + 1``, ``m' = m + (g - m) / (1 + w)``, ``V' = V + (g**2 - V) / (1 + w)``, g over num_data
 
     So that w tends to V / m**2: many gradients where noise is all there is, few where they agree (Springenberg et al. 2016,
-    section 4, after Schaul et al. 2013; their letters are τ, g and V). All three start at one, and a new gradient counts 1 / (1 + w),
-    as in the authors' code; with the paper's 1 / w the window would never grow from one.
+    section 4, after Schaul et al. 2013; their letters are τ, g and V). All three start at one, and a new gradient counts
+    1 / (1 + w), as in the authors' code; with 1 / w a window of one would never grow.
 
     Args:
         eps_root: λ, inside the root.

@@ -35,7 +35,7 @@ def test_the_published_form_is_colder_by_the_signal_whatever_the_noise(k, s, bet
 
 
 def test_at_a_published_step_the_published_form_is_right_under_noise_and_cold_without():
-    """Momentum decay .05, eps = .1**2 in our units: a tenth of the variance is lost on N(0, 1) with exact gradients, 1 % under noise."""
+    """Momentum decay .05, eps = .1**2: a tenth of the variance of N(0, 1) is lost with exact gradients, 1 % under noise."""
     quiet, _ = published_variance(1.0, 0.0, 0.01, 0.95)
     noisy, _ = published_variance(1.0, 10.0, 0.01, 0.95)
     assert quiet == pytest.approx(0.9, abs=0.01)
@@ -58,7 +58,9 @@ def test_the_invariant_form_is_the_large_bias_limit_of_the_paper_s_invariant_for
     """Two recursions written apart: h^2 = 2 a eps (1 - beta) / (1 + beta) stays, while eps goes to zero."""
     eps, beta, tiny = 0.2, 0.8, 1e-14
     limit = recursions.invariant(P, eps=tiny, a=eps / (tiny * (1 - beta)), beta=beta, s=0.5, scale=SCALE).stationary()[:6, :6]
-    np.testing.assert_allclose(recursions.baoab(P, eps=eps, beta=beta, s=0.5, scale=SCALE).stationary(), limit, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        recursions.baoab(P, eps=eps, beta=beta, s=0.5, scale=SCALE).stationary(), limit, rtol=1e-5, atol=1e-6
+    )
 
 
 def test_without_a_metric_it_is_sghmc_by_baoab():

@@ -170,5 +170,5 @@ def _scale_adapted(precision: Matrix, scale: Matrix, eps: float, beta: float) ->
     frozen = (torch.ones_like(stored), torch.ones_like(stored), stored)
     law = recursions.hamiltonian(precision, eps=eps, beta=beta, scale=scale, taken=eps)
     yield Linear("adaptive_sghmc, published, V standing still", adaptive_sghmc(eps, **settings), law, precision, frozen)
-    law, kernel = recursions.baoab(precision, eps=8 * eps, beta=beta, scale=scale), adaptive_sghmc(8 * eps, invariant=True, **settings)
+    law, kernel = recursions.baoab(precision, eps=eps, beta=beta, scale=scale), adaptive_sghmc(eps, invariant=True, **settings)
     yield Linear("adaptive_sghmc, invariant, V standing still", kernel, law, precision, frozen)

@@ -184,7 +184,7 @@ class AdaptedHamiltonian(InvariantHamiltonian):
     @override
     def _law(self) -> list[str]:
         return [
-            f"  law: colder than the target, effective temperature {self.temperature:g} (1 - ε G k / (2 (1 - β))) for curvature k, up to O(h):",
-            "    what is taken out for the gradient's noise is its whole second moment, signal and all (published form);",
+            f"  law: colder than the target, effective temperature {self.temperature:g} (1 - ε G k / (2 (1 - β))) for curvature k,",
+            "    up to O(h): what is taken out for the gradient's noise is its second moment, signal and all (published form);",
             f"    {self._guarantee()}",
         ]

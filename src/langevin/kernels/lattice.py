@@ -34,11 +34,12 @@ class Lattice(Kernel):
       only the mean of g matters. What is left of the noise is what different elements share, ``ε^2 Σ_ij`` in the mean of their
       product: with correlated noise covariances come out wrong, variances do not.
 
-    In one dimension it is a walk on a lattice, whose law is ``π(x + d) / π(x) = (1 - ε g(x) / d) / (1 + ε g(x + d) / d)``. Expanded,
-    ``log π = -U / τ + ε (g^2 / (4 τ) - ∫ g^3 / (6 τ^2) - U'' / 6) + O(ε^2)``: the error is of first order, as in SGLD.
+    In one dimension it is a walk on a lattice, whose law is ``π(x + d) / π(x) = (1 - ε g(x) / d) / (1 + ε g(x + d) / d)``.
+    Expanded, ``log π = -U / τ + ε (g^2 / (4 τ) - ∫ g^3 / (6 τ^2) - U'' / 6) + O(ε^2)``: the error is of first order, as in SGLD.
 
     The published step cuts the drift off at sqrt(2 ε τ). Here a larger one is taken whole, by the max in d: the mean of a step is
-    -ε g always, and at temperature 0 it is gradient descent. Noise of more than sqrt(2 τ / ε) in the gradient heats then, as in SGLD.
+    -ε g always, and at temperature 0 it is gradient descent. Noise of more than sqrt(2 τ / ε) in the gradient heats then, as it
+    does in SGLD.
     """
 
     memory: ClassVar[tuple[str, ...]] = ()
@@ -50,7 +51,7 @@ class Lattice(Kernel):
     ) -> tuple[Tensor, Memory]:
         (u,) = noise
         drift = inputs.step_size * evaluation.gradient
-        distance = drift.abs().clamp(min=self.noise_scale(inputs))  # type: ignore[arg-type] # a number, or one per chain
+        distance = drift.abs().clamp(min=self.noise_scale(inputs))
         return position + distance * (distance * u - drift).sign(), ()
 
     @override
@@ -66,7 +67,7 @@ class Lattice(Kernel):
                 f"{self.name}: dθ = -(grad U) dt + sqrt(2 * {self.temperature:g}) dW, in steps of sqrt(2 ε τ) up or down",
                 f"  step size ε = {self.step_size}",
                 f"  target: exp(-U / {self.temperature:g})",
-                f"  law: the target, effective temperature {self.temperature:g}, up to O(ε) and the noise that elements of the gradient",
-                "    share; an element's own noise does not heat it, below sqrt(2 τ / ε)",
+                f"  law: the target, effective temperature {self.temperature:g}, up to O(ε) and the noise that elements of",
+                "    the gradient share; an element's own noise does not heat it, below sqrt(2 τ / ε)",
             ]
         )

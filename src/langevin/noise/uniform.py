@@ -8,8 +8,13 @@ from torch import Tensor
 
 from langevin.cpu.threads import run_in_threads
 from langevin.noise.address import LOW, Address, check_normal, lanes_of, result_shape
-from langevin.noise.draw import GRAIN, cpu, normal
+from langevin.noise.draw import GRAIN, normal
 from langevin.noise.reference import philox
+
+try:
+    from langevin.noise import cpu
+except ImportError:  # no numba: the torch version serves the CPU too
+    cpu = None  # type: ignore[assignment]
 
 __all__ = ["KINDS", "uniform", "uniform_reference"]
 

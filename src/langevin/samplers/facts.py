@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -47,27 +48,24 @@ class Facts:
 
     @property
     def error(self) -> str:
-        """The order of the law's error in the step size ε, or the time step h = sqrt(ε), as `describe` says; "" where it says none."""
+        """The order of the law's error in the step size ε, or the time step h, as `describe` says; "" where it says none."""
         found = re.search(r"O\([^)]*\)", self.law)
         return found[0] if found else "none" if "whatever the step" in self.law else ""
 
     @property
     def memory(self) -> str:
         """Numbers that are remembered for each parameter, where θ has d of them."""
-        group = self.kernel.group_size
-        few, many = (sum(t.numel() for t in self.kernel.start(torch.zeros(group, dim))) / group for dim in (64, 128))
-        for terms in _sums(len(self.kernel.memory)):  # each tensor has 1, d or d^2 numbers
-            if [sum(dim**power for power in terms) for dim in (64, 128)] == [few, many]:
-                counts = {"": terms.count(1), "d": terms.count(2), "1/d": terms.count(0)}
-                said = [f"{count if count > 1 or not what else ''}{what}" for what, count in counts.items() if count]
-                return " + ".join(said) or "0"
-        return f"{many / 128:g}"
+        small, large = (self.kernel.start(torch.zeros(self.kernel.group_size, dim)) for dim in (64, 128))
+        powers = [round(math.log2(b.numel() / a.numel())) for a, b in zip(small, large, strict=True)]  # of d, in each tensor
+        said = [form.format(powers.count(power)) for power, form in ((1, "{}"), (2, "{} d"), (0, "{}/d")) if power in powers]
+        return " + ".join(said) or "0"
 
     @property
     def cost(self) -> str:
         """What a step takes besides the arithmetic of its formula."""
-        noises = self.kernel.num_noises
-        return f"1 gradient, {noises} {self.kernel.noise_kind}{'' if noises == 1 else 's'}" + ("" if self.is_elementwise else ", whole vectors")
+        noises, kind = self.kernel.num_noises, self.kernel.noise_kind
+        drawn = f"1 gradient, {noises} {kind}" + ("" if noises == 1 else "s")
+        return drawn if self.is_elementwise else f"{drawn}, whole vectors"
 
     @property
     def is_elementwise(self) -> bool:
@@ -94,13 +92,6 @@ class Facts:
     def runs_in_any_scale(self) -> bool:
         """Whether ``sample(scale=...)`` serves it: its formula does not look at the position, and no chains meet."""
         return not self.kernel.sees_position and self.kernel.group_size == 1
-
-
-def _sums(count: int) -> Iterator[list[int]]:
-    """Yield the powers of d that `count` tensors may have."""
-    for squares in range(count + 1):
-        for scalars in range(count + 1 - squares):
-            yield [2] * squares + [0] * scalars + [1] * (count - squares - scalars)
 
 
 class Samplers(dict[str, Callable[..., Kernel]]):

@@ -111,8 +111,8 @@ def adaptive_sghmc(
 def amagold(step_size: StepSize, *, beta: float = 0.9, length: int = 10, temperature: float = 1.0) -> Amagold:
     """AMAGOLD: SGHMC with a Metropolis test after every trajectory (Zhang, Cooper and De Sa 2020, Algorithm 1).
 
-    ``v' = β v - (h / 2) (1 + β) g + sqrt(τ (1 - β**2)) η``, ``θ' = θ + h v'``, ``h**2 = 2 ε / (1 + β)``, with half kicks at the ends of
-    a trajectory; its end is taken with probability ``exp((U(start) - U(end) + ρ) / τ)``, ρ the work of the gradients along it
+    ``v' = β v - (h / 2) (1 + β) g + sqrt(τ (1 - β**2)) η``, ``θ' = θ + h v'``, ``h**2 = 2 ε / (1 + β)``, with half kicks at the
+    ends of a trajectory, whose end is taken with probability ``exp((U(start) - U(end) + ρ) / τ)``, ρ the gradients' work along it
 
     The exact reference for small problems: its law is the target with noisy gradients and large steps. Draws are kept at the ends
     of trajectories, one in length + 1 steps (a `thin` that is not a multiple of that keeps fewer); with a batch_size rows are drawn

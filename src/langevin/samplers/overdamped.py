@@ -98,15 +98,15 @@ def sgrld(
 def sglrw(step_size: StepSize, *, temperature: float = 1.0) -> Lattice:
     """Stochastic gradient lattice random walk (Mensch et al. 2026): a sign instead of a normal; not in section 2.
 
-    ``θ' = θ + d sign(d u - ε g)`` with ``d = max(sqrt(2 ε τ), ε |g|)`` and u uniform on (-1, 1): up or down by sqrt(2 ε τ), with the
-    probabilities that make the mean -ε g
+    ``θ' = θ + d sign(d u - ε g)`` with ``d = max(sqrt(2 ε τ), ε |g|)`` and u uniform on (-1, 1): up or down by sqrt(2 ε τ), with
+    the probabilities that make the mean -ε g
 
     Args:
         step_size: ε on U; a number or a schedule. "auto" takes the step that serves `sgld`, heat included.
         temperature: τ.
 
-    Differs from: the published step cuts the drift off at sqrt(2 ε τ), which is here taken whole (`kernels.Lattice`). From `sgld` in
-    that an element's own noise in the gradient does not heat it: variances stay right under minibatches, for ε below
+    Differs from: the published step cuts the drift off at sqrt(2 ε τ), which is here taken whole (`kernels.Lattice`). From `sgld`
+    in that an element's own noise in the gradient does not heat it: variances stay right under minibatches, for ε below
     ``2 τ / |g|**2``; noise that elements share still turns covariances.
 
     Example:
