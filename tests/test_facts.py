@@ -13,7 +13,7 @@ from sampler_table import TABLE
 
 import langevin as lv
 from langevin.kernels import Hamiltonian
-from langevin.samplers.facts import Facts
+from langevin.samplers.facts import Facts, Samplers
 from langevin.tuning.law import stationary_error
 
 ROOT = Path(__file__).parents[1]
@@ -72,6 +72,14 @@ def test_what_is_asked_is_not_guessed():
     assert not facts.runs_in_any_scale
     assert facts.needs == "energies, groups of 3 chains"
     assert "whole vectors" in facts.cost
+
+
+def test_a_sampler_that_cannot_be_built_says_what_is_missing():
+    def strange(step_size, *, ladder):
+        return lv.sgld(step_size)
+
+    with pytest.raises(ValueError, match=r"SAMPLERS\(strange=.*PARTS.*\['ladder'\]"):
+        Samplers({"strange": strange}).facts()
 
 
 def test_printed_it_is_a_table_with_a_line_for_each():

@@ -85,8 +85,20 @@ class Identity(Preconditioner):
         return "", ""
 
 
+class _Diagonal(Preconditioner):
+    """A metric that is a tensor like the position, one number for each element."""
+
+    @override
+    def apply(self, metric: Tensor, force: Tensor) -> Tensor:
+        return metric * force
+
+    @override
+    def spread(self, metric: Tensor, noise: Tensor) -> Tensor:
+        return metric * metric**-0.5 * noise
+
+
 @dataclass(frozen=True)
-class RMS(Preconditioner):
+class RMS(_Diagonal):
     """The diagonal of pSGLD (section 2): ``G = 1 / (λ + sqrt(V))``, ``V' = β V + (1 - β) (g / num_data)**2``.
 
     V holds the current gradient when it is used, as in Li et al. (2016) and unlike the averages of a drift. It starts at
@@ -140,14 +152,6 @@ class RMS(Preconditioner):
         return 1 / (self.eps + 1 / average**-0.5)
 
     @override
-    def apply(self, metric: Tensor, force: Tensor) -> Tensor:
-        return metric * force
-
-    @override
-    def spread(self, metric: Tensor, noise: Tensor) -> Tensor:
-        return metric * metric**-0.5 * noise
-
-    @override
     def divergence(self, metric: Tensor, memory: Memory, position: Tensor, gradient: Tensor) -> Tensor | None:
         if self.curvature is None:
             return None
@@ -164,7 +168,7 @@ class RMS(Preconditioner):
 
 
 @dataclass(frozen=True)
-class Windowed(Preconditioner):
+class Windowed(_Diagonal):
     """The diagonal of scale-adapted SGHMC: ``G = (V + λ)^(-1/2)``, V over a window as long as gradients are mostly noise.
 
     ``w' = w - w m**2 / (V + λ) + 1``, ``m' = m + (g - m) / (1 + w)``, ``V' = V + (g**2 - V) / (1 + w)``, g over num_data
@@ -205,14 +209,6 @@ class Windowed(Preconditioner):
     @override
     def metric(self, memory: Memory, position: Tensor) -> Tensor:
         return (memory[2] + self.eps_root) ** -0.5
-
-    @override
-    def apply(self, metric: Tensor, force: Tensor) -> Tensor:
-        return metric * force
-
-    @override
-    def spread(self, metric: Tensor, noise: Tensor) -> Tensor:
-        return metric * metric**-0.5 * noise
 
     @override
     def describe(self) -> tuple[str, str]:

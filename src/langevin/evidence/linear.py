@@ -23,6 +23,8 @@ STILL = 1 - 2**-53  # the largest smoothing factor below 1: an average that stan
 SMALL_ROOT, SMALL = 1e-5, 1e-8  # λ inside and outside of a root
 UNKNOWN = {
     "adadelta_sgld": "its bias is a ratio of averages of squares, which is linear in nothing",
+    "amagold": "its law is the target whatever the step; off Gaussians and under noise that is tested by quadrature",
+    "sglrw": "a sign is linear in nothing; its exact law on a lattice is tested by the transition matrix",
     "sgnht": "its friction follows the square of the velocity that it slows",
 }
 """Samplers of `SAMPLERS` of which no exact law is known, and why."""
@@ -170,5 +172,6 @@ def _scale_adapted(precision: Matrix, scale: Matrix, eps: float, beta: float) ->
     frozen = (torch.ones_like(stored), torch.ones_like(stored), stored)
     law = recursions.hamiltonian(precision, eps=eps, beta=beta, scale=scale, taken=eps)
     yield Linear("adaptive_sghmc, published, V standing still", adaptive_sghmc(eps, **settings), law, precision, frozen)
-    law, kernel = recursions.baoab(precision, eps=eps, beta=beta, scale=scale), adaptive_sghmc(eps, invariant=True, **settings)
+    large = (1 + beta) / float(np.abs(np.linalg.eigvals(precision @ scale)).max())  # half the limit of stability
+    law, kernel = recursions.baoab(precision, eps=large, beta=beta, scale=scale), adaptive_sghmc(large, invariant=True, **settings)
     yield Linear("adaptive_sghmc, invariant, V standing still", kernel, law, precision, frozen)

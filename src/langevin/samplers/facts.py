@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from langevin.checks import needs
 from langevin.kernels import Kernel
 
 __all__ = ["Facts", "Samplers"]
@@ -128,6 +129,8 @@ def _facts(name: str, builder: Callable[..., Kernel]) -> Iterator[Facts]:
     """Build a sampler in its forms, and yield what each says of itself."""
     parameters = inspect.signature(builder).parameters
     open_ones = [key for key, one in parameters.items() if one.default is inspect.Parameter.empty and key != "step_size"]
+    if missing := [key for key in open_ones if key not in PARTS]:
+        raise needs("SAMPLERS", name, "a stand-in in langevin.samplers.facts.PARTS for each argument without a default", missing)
     parts = {key: PARTS[key] for key in open_ones}
     yield Facts(name, builder(step_size=0.01, **parts), tuple(parts))
     for form in FORMS:
