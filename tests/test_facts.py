@@ -61,17 +61,24 @@ def test_the_error_is_at_most_of_the_order_that_is_said(name, order):
     assert coarse / fine > 0.95 * 4**order
 
 
-def test_what_is_asked_is_not_guessed():
-    class Odd(Hamiltonian):
-        is_elementwise = False
-        needs_energy = True
-        group_size = 3
-
-    facts = Facts("odd", Odd("odd", lv.schedules.constant(0.1)))
+@pytest.mark.parametrize(
+    ("says", "needs", "any_scale"),
+    [
+        ({"is_elementwise": False}, "", True),
+        ({"needs_energy": True}, "energies", True),
+        ({"group_size": 3}, "groups of 3 chains", False),
+    ],
+    ids=lambda value: str(value),
+)
+def test_what_is_asked_is_not_guessed(says, needs, any_scale):
+    """Any one of them keeps a sampler from being an optimizer."""
+    settings = "odd", lv.schedules.constant(0.1)
+    assert Facts("sghmc", Hamiltonian(*settings)).is_optimizer
+    facts = Facts("odd", type("Odd", (Hamiltonian,), says)(*settings))
     assert not facts.is_optimizer
-    assert not facts.runs_in_any_scale
-    assert facts.needs == "energies, groups of 3 chains"
-    assert "whole vectors" in facts.cost
+    assert facts.runs_in_any_scale == any_scale
+    assert facts.needs == needs
+    assert ("whole vectors" in facts.cost) == ("is_elementwise" in says)
 
 
 def test_a_sampler_that_cannot_be_built_says_what_is_missing():

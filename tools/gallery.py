@@ -152,9 +152,9 @@ def figure(path: Path) -> None:
         axis.set_title(f"{case.name}\nε = {case.step_size:g}", fontsize=8.5)
     seconds = time.perf_counter() - begun
     footer = (
-        f"{CHAINS} chains of {STEPS} steps from draws of the target, the first {WARMUP} left out; default settings, exact gradients, "
-        f"seed {SEED}.\nGrey: the density at 5, 30 and 75 % of its height. Errors of mean and variance (± one standard error over "
-        "chains) on the worse axis;\nred where the variance is off by more than 10 % and 4 standard errors. "
+        f"{CHAINS} chains of {STEPS} steps from draws of the target, the first {WARMUP} left out; default settings, exact "
+        f"gradients, seed {SEED}.\nGrey: the density at 5, 30 and 75 % of its height. Errors of mean and variance (± one standard "
+        "error over chains) on the worse axis;\nred where the variance is off by more than 10 % and 4 standard errors. "
         f"langevin {lv.__version__}, torch {torch.__version__}, {seconds:.0f} s."
     )
     made.text(0.5, 0.12 / made.get_figheight(), footer, ha="center", va="bottom", fontsize=7)
