@@ -128,7 +128,7 @@ def panel(axis: plt.Axes, facts: Facts, case: Case) -> str:
     mean = (kept.mean((0, 1)) - exact[0]) / exact[1].sqrt()
     shown = kept.flatten(0, 1)[:: max(1, kept[..., 0].numel() // POINTS)]
     axis.contour(*grid.unbind(-1), weights / weights.max(), levels=[0.05, 0.3, 0.75], colors="0.55", linewidths=0.7)
-    is_off = abs(worst) > max(0.1, 4 * spread)
+    is_off = abs(worst) > 0.1 and (abs(worst) > 4 * spread or spread > 0.5)
     axis.plot(*shown.mT, ".", markersize=1.4, alpha=0.45, color="C3" if is_off else "C0", rasterized=True)
     text = f"mean {float(mean[mean.abs().argmax()]):+.2f} sd\nvar {100 * worst:+.0f} ± {100 * spread:.0f} %"
     if len(kept) < len(draws):
@@ -154,7 +154,8 @@ def figure(path: Path) -> None:
     footer = (
         f"{CHAINS} chains of {STEPS} steps from draws of the target, the first {WARMUP} left out; default settings, exact "
         f"gradients, seed {SEED}.\nGrey: the density at 5, 30 and 75 % of its height. Errors of mean and variance (± one standard "
-        "error over chains) on the worse axis;\nred where the variance is off by more than 10 % and 4 standard errors. "
+        "error over chains) on the worse axis;\nred where the variance is off by more than 10 % and 4 standard errors, or one of "
+        "50 %. "
         f"langevin {lv.__version__}, torch {torch.__version__}, {seconds:.0f} s."
     )
     made.text(0.5, 0.12 / made.get_figheight(), footer, ha="center", va="bottom", fontsize=7)

@@ -1,4 +1,7 @@
-"""Rows of uniforms on (-1, 1): the words of a Philox block without Box-Muller, for updates that draw signs."""
+"""Rows of uniforms on (-1, 1): the words of a Philox block without Box-Muller, for updates that draw signs.
+
+Most of the time is Philox's, as it is for normals: what would save more is fewer bits for each element.
+"""
 
 from typing import Any
 
