@@ -188,7 +188,7 @@ class Plan:
             gradient_fn = control_variate(
                 target, columns, self.batch_size, self.mode, seed=self.seed, chains=self.chains, batches=self.batches
             )
-        if self.batch_size is not None and self.kernel.needs_exact_energy:
+        if self.batch_size is not None and self.kernel.needs_full_energy:
             gradient_fn = with_energy(gradient_fn, full(target, columns))
         if not target.gradient_noise:
             return gradient_fn

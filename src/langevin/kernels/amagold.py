@@ -48,7 +48,7 @@ class Amagold(Kernel):
     memory: ClassVar[tuple[str, ...]] = ("velocity", "start", "start_energy", "work", "place")
     is_elementwise: ClassVar[bool] = False
     needs_energy: ClassVar[bool] = True
-    needs_exact_energy: ClassVar[bool] = True
+    needs_full_energy: ClassVar[bool] = True
     sees_position: ClassVar[bool] = True
     is_steady: ClassVar[bool] = False  # a step differs from the next by its place in the trajectory
 

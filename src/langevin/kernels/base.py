@@ -96,7 +96,7 @@ class Kernel(ABC):
         return False
 
     @property
-    def needs_exact_energy(self) -> bool:
+    def needs_full_energy(self) -> bool:
         """Whether the energy must be that of all data, where gradients are those of minibatches: `sample` then evaluates both."""
         return False
 
