@@ -6,7 +6,7 @@ Each function takes a start theta (a list), a function of theta that returns the
 
 from __future__ import annotations
 
-from math import sqrt
+from math import erfc, exp, sqrt
 
 import numpy as np
 
@@ -16,6 +16,20 @@ def sgld(theta, gradient, noises, *, eps, tau):
     for eta in noises:
         g = gradient(theta)
         theta = [theta[i] - eps * g[i] + sqrt(2 * eps * tau) * eta[i] for i in range(len(theta))]
+        path.append(theta)
+    return path
+
+
+def sglrw(theta, gradient, noises, *, eps, tau):
+    """Up or down by sqrt(2 eps tau), up where the uniform (1 + u) / 2 on (0, 1) is above one less the probability of it."""
+    path = []
+    for u in noises:
+        g = gradient(theta)
+        theta, before = [], theta
+        for i, x in enumerate(before):
+            d = max(sqrt(2 * eps * tau), eps * abs(g[i]))
+            up = (1 - eps * g[i] / d) / 2 if d else 0.0
+            theta.append(x + d if (1 + u[i]) / 2 > 1 - up else x - d)
         path.append(theta)
     return path
 
@@ -214,3 +228,65 @@ def sgrld(theta, gradient, noises, *, eps, tau, inverse, inverse_slope, root):
         ]
         path.append(theta)
     return path
+
+
+def adaptive_sghmc(theta, gradient, noises, *, eps, tau, beta, lam, adapt_steps, num_data=1.0):
+    """Springenberg et al. (2016), as in the authors' code: w, m and V start at one; the noise never has a negative variance."""
+    d, path, v, window, m, square = len(theta), [], *([x] * len(theta) for x in (0.0, 1.0, 1.0, 1.0))
+    for step, eta in enumerate(noises):
+        g = gradient(theta)
+        for i in range(d):
+            if step < adapt_steps:
+                window[i], m[i], square[i] = _windowed(g[i] / num_data, window[i], m[i], square[i], lam)
+            scale = 1 / sqrt(square[i] + lam)
+            spread = sqrt(max(0.0, 2 * tau * eps * (1 - beta) * scale - (eps * num_data) ** 2))
+            v[i] = beta * v[i] - eps * scale * g[i] + spread * eta[i]
+        theta = [theta[i] + v[i] for i in range(d)]
+        path.append(theta)
+    return path
+
+
+def adaptive_sghmc_invariant(theta, gradient, noises, *, eps, tau, beta, lam, adapt_steps, num_data=1.0):
+    """B A O A in y = G^(-1/2) theta: a kick by the whole time step, half a move, friction and noise, half a move."""
+    d, path, v, window, m, square = len(theta), [], *([x] * len(theta) for x in (0.0, 1.0, 1.0, 1.0))
+    h = sqrt(2 * eps / (1 + beta))
+    for step, eta in enumerate(noises):
+        g, moved = gradient(theta), []
+        for i in range(d):
+            if step < adapt_steps:
+                window[i], m[i], square[i] = _windowed(g[i] / num_data, window[i], m[i], square[i], lam)
+            root = (square[i] + lam) ** -0.25
+            v[i] -= h * root * g[i]
+            half = theta[i] + 0.5 * h * root * v[i]
+            v[i] = beta * v[i] + sqrt(tau * (1 - beta**2)) * eta[i]
+            moved.append(half + 0.5 * h * root * v[i])
+        theta = moved
+        path.append(theta)
+    return path
+
+
+def amagold(theta, gradient, noises, *, eps, tau, beta, length, energy):
+    """Zhang, Cooper and De Sa (2020), kicks at the ends; written with their friction b and time step."""
+    d, path, h = len(theta), [], sqrt(2 * eps / (1 + beta))
+    b = (1 - beta) / (1 + beta)  # ((1 - b) v - h g + sqrt(4 b tau) eta) / (1 + b)
+    for step, eta in enumerate(noises):
+        g, place = gradient(theta), step % (length + 1)
+        if place == 0:
+            begin, v, work = theta, [sqrt(tau) * x for x in eta], 0.0
+        before, at_end = v, place in (0, length)
+        if at_end:
+            v = [v[i] - h / 2 * g[i] for i in range(d)]
+        else:
+            v = [((1 - b) * v[i] - h * g[i] + sqrt(4 * b * tau) * eta[i]) / (1 + b) for i in range(d)]
+        work += sum((0.25 if at_end else 0.5) * h * g[i] * (before[i] + v[i]) for i in range(d))
+        if place < length:
+            theta = [theta[i] + h * v[i] for i in range(d)]
+        elif 0.5 * erfc(-eta[0] / sqrt(2)) > exp(min(0.0, (energy(begin) - energy(theta) + work) / tau)):
+            theta = begin
+        path.append(theta)
+    return path
+
+
+def _windowed(g, window, m, square, lam):
+    share = 1 / (window + 1)
+    return window * (1 - m**2 / (square + lam)) + 1, (1 - share) * m + share * g, (1 - share) * square + share * g**2

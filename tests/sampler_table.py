@@ -64,6 +64,7 @@ TABLE = {
         ),
         auto={"metric": lambda theta: torch.eye(2, dtype=torch.float64), "correction": False},
     ),
+    "sglrw": Entry({}, (), oracle.sglrw, optimizer=lv.optim.SGLRW),
     "sghmc": Entry(
         {"beta": 0.8},
         ("velocity",),
@@ -81,6 +82,29 @@ TABLE = {
         optimizer=lv.optim.SGNHT,
         noise_share=1 - 0.8,
         auto={"elementwise": True},
+    ),
+    "adaptive_sghmc": Entry(
+        {"beta": 0.8, "eps_root": 1e-3, "adapt_steps": 5},
+        ("velocity", "window", "average", "square_average"),
+        oracle.adaptive_sghmc,
+        optimizer=lv.optim.AdaptiveSGHMC,
+        noise_share=1 - 0.8,
+        auto=None,
+    ),
+    "adaptive_sghmc, invariant": Entry(
+        {"beta": 0.8, "eps_root": 1e-3, "adapt_steps": 5, "invariant": True},
+        ("velocity", "window", "average", "square_average"),
+        oracle.adaptive_sghmc_invariant,
+        optimizer=lv.optim.AdaptiveSGHMC,
+        noise_share=(1 - 0.8) / 4,
+        auto={"invariant": True},
+    ),
+    "amagold": Entry(
+        {"beta": 0.8, "length": 3},
+        ("velocity", "start", "start_energy", "work", "place"),
+        oracle.amagold,
+        noise_share=1 / (1 + 0.8),
+        auto="elementwise",
     ),
     "msgld": Entry(
         {"bias_factor": 2.0, "beta": 0.8},

@@ -30,6 +30,7 @@ __all__ = [
     "noisy",
     "of_each_row",
     "tolerant",
+    "with_energy",
 ]
 
 BATCHES = ("reshuffled", "white")
@@ -288,6 +289,25 @@ def in_scale(gradient_fn: GradientFn, scale: Scale, origin: Tensor) -> GradientF
     def evaluate(position: Tensor, drawn: Draws) -> Evaluation:
         energy, gradient = inner(origin + push(position), drawn)
         return Evaluation(energy, pull(gradient))
+
+    return GradientFn(gradient_fn.draw, evaluate)
+
+
+def with_energy(gradient_fn: GradientFn, exact: GradientFn) -> GradientFn:
+    """Return one estimate's gradient with the energy of another, an exact one, for samplers that accept or reject.
+
+    Both are evaluated at every step: a reference for small problems, not a way to save data.
+
+    Example:
+        >>> from langevin.targets import gaussian
+        >>> exact, like = full(gaussian([[1.0]])), torch.tensor([[2.0]])
+        >>> with_energy(noisy(exact, 1.0, seed=0, chains=range(1), like=like), exact)(like, 0).energy
+        tensor([2.])
+    """
+    inner, energy_of = gradient_fn.evaluate, exact.evaluate
+
+    def evaluate(position: Tensor, drawn: Draws) -> Evaluation:
+        return Evaluation(energy_of(position, ()).energy, inner(position, drawn).gradient)
 
     return GradientFn(gradient_fn.draw, evaluate)
 

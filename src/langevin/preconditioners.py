@@ -1,4 +1,4 @@
-"""Preconditioners ``G``: identity, rms (the diagonal of pSGLD) and fisher (the matrix of SGRLD).
+"""Preconditioners ``G``: identity, rms (the diagonal of pSGLD), windowed (that of scale-adapted SGHMC) and fisher (of SGRLD).
 
 A preconditioned Langevin step is ``θ' = θ - ε (G force - τ Γ) + sqrt(2 ε τ) G^(1/2) η`` with
 ``Γ_i = sum_j d G_ij / d θ_j``. Any of these goes with any drift.
@@ -17,7 +17,7 @@ from typing_extensions import override
 from langevin.checks import check_bool, check_field, check_function, needs
 from langevin.drifts import Memory, Number
 
-__all__ = ["Fisher", "Identity", "Preconditioner", "RMS"]
+__all__ = ["Fisher", "Identity", "Preconditioner", "RMS", "Windowed"]
 
 
 @runtime_checkable
@@ -85,8 +85,20 @@ class Identity(Preconditioner):
         return "", ""
 
 
+class _Diagonal(Preconditioner):
+    """A metric that is a tensor like the position, one number for each element."""
+
+    @override
+    def apply(self, metric: Tensor, force: Tensor) -> Tensor:
+        return metric * force
+
+    @override
+    def spread(self, metric: Tensor, noise: Tensor) -> Tensor:
+        return metric * metric**-0.5 * noise
+
+
 @dataclass(frozen=True)
-class RMS(Preconditioner):
+class RMS(_Diagonal):
     """The diagonal of pSGLD (section 2): ``G = 1 / (λ + sqrt(V))``, ``V' = β V + (1 - β) (g / num_data)**2``.
 
     V holds the current gradient when it is used, as in Li et al. (2016) and unlike the averages of a drift. It starts at
@@ -140,14 +152,6 @@ class RMS(Preconditioner):
         return 1 / (self.eps + 1 / average**-0.5)
 
     @override
-    def apply(self, metric: Tensor, force: Tensor) -> Tensor:
-        return metric * force
-
-    @override
-    def spread(self, metric: Tensor, noise: Tensor) -> Tensor:
-        return metric * metric**-0.5 * noise
-
-    @override
     def divergence(self, metric: Tensor, memory: Memory, position: Tensor, gradient: Tensor) -> Tensor | None:
         if self.curvature is None:
             return None
@@ -161,6 +165,55 @@ class RMS(Preconditioner):
         scale = "grad U" if self.num_data == 1 else f"grad U / {self.num_data:g}"
         gamma = "no Γ: exact only while V stands still" if self.curvature is None else "Γ of the newest gradient: exact for beta 0"
         return "G", f"G = 1 / ({self.eps:g} + sqrt(V)), V averages ({scale})^2 with beta {self.beta:g}, {gamma}"
+
+
+@dataclass(frozen=True)
+class Windowed(_Diagonal):
+    """The diagonal of scale-adapted SGHMC: ``G = (V + λ)^(-1/2)``, V over a window as long as gradients are mostly noise.
+
+    ``w' = w - w m**2 / (V + λ) + 1``, ``m' = m + (g - m) / (1 + w)``, ``V' = V + (g**2 - V) / (1 + w)``, g over num_data
+
+    So that w tends to V / m**2: many gradients where noise is all there is, few where they agree (Springenberg et al. 2016,
+    section 4, after Schaul et al. 2013; their letters are τ, g and V). All three start at one, and a new gradient counts
+    1 / (1 + w), as in the authors' code; with 1 / w a window of one would never grow.
+
+    Args:
+        eps_root: λ, inside the root.
+        num_data: as in `RMS`.
+    """
+
+    memory: ClassVar[tuple[str, ...]] = ("window", "average", "square_average")
+
+    eps_root: float = 1e-10
+    num_data: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_field(self, "Windowed", "eps_root", "> 0", lambda v: v > 0)
+        check_field(self, "Windowed", "num_data", "0 < num_data <= 1e150", lambda v: 0 < v <= 1e150)
+
+    @override
+    def start(self, position: Tensor) -> Memory:
+        return tuple(torch.ones_like(position) for _ in self.memory)
+
+    @override
+    def update(self, memory: Memory, gradient: Tensor, started: Number) -> Memory:
+        window, average, square_average = memory
+        mean_gradient, share = gradient / self.num_data, 1 / (1 + window)
+        agreement = average * average / (square_average + self.eps_root)
+        return (
+            window - window * agreement + 1,
+            average + share * (mean_gradient - average),
+            square_average + share * (mean_gradient * mean_gradient - square_average),
+        )
+
+    @override
+    def metric(self, memory: Memory, position: Tensor) -> Tensor:
+        return (memory[2] + self.eps_root) ** -0.5
+
+    @override
+    def describe(self) -> tuple[str, str]:
+        scale = "grad U" if self.num_data == 1 else f"grad U / {self.num_data:g}"
+        return "G", f"G = (V + {self.eps_root:g})^(-1/2), V averages ({scale})^2 over a window of its own, until it is frozen"
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def test_the_optimizer_takes_the_path_of_the_functional_sampler_bit_for_bit(name
         if prior is not None:
             gradient = gradient + prior.gradient(state.position)
         noises = [
-            lv.noise.normal(5, lv.noise.stream(purpose), step, state.position.numel(), dtype=dtype)
+            lv.noise.KINDS[kernel.noise_kind](5, lv.noise.stream(purpose), step, state.position.numel(), dtype=dtype)
             for purpose in (lv.noise.Purpose.POSITION, lv.noise.Purpose.SECOND)[: kernel.num_noises]
         ]
         state = step_by_hand(kernel, state, gradient, torch.stack(noises))

@@ -69,10 +69,13 @@ def run_given(
         kernel, init, num_steps, warmup, thin, columns, batch_size, seed, first_chain, control_variate, keep, compile
     )
     check_scale(scale, kernel, position)
+    if batches == "reshuffled" and kernel.needs_full_energy:
+        what = f'"white" or "auto" for {kernel.name}: only rows drawn anew come as often in the opposite order'
+        raise needs("sample", "batches", what, batches)
     plan = Plan(
         kernel.for_run(warmup, position), num_steps, warmup, thin, seed, range(first_chain, first_chain + len(position)), keep,
         batch_size, control_variate, num_data=len(columns[0]) if columns else None,
-        batches=resolved_batches(batches, batch_size, kernel.gradient_noise is not None),
+        batches=resolved_batches(batches, batch_size, kernel.gradient_noise is not None or kernel.needs_full_energy),
     )  # fmt: skip
     tune = partial(_tune, target=target, columns=columns, scale=scale, progress=progress)
     return launch(

@@ -13,7 +13,7 @@ from langevin.checks import needs
 from langevin.engines.blocks import stack
 from langevin.gradient_noise import KINDS as NOISES
 from langevin.gradient_noise import OPEN
-from langevin.gradients import GradientFn, control_variate, full, minibatch, noisy
+from langevin.gradients import GradientFn, control_variate, full, minibatch, noisy, with_energy
 from langevin.kernels import Kernel, Scaled, StepInputs
 from langevin.scales import KINDS
 from langevin.schedules import AUTO
@@ -188,6 +188,8 @@ class Plan:
             gradient_fn = control_variate(
                 target, columns, self.batch_size, self.mode, seed=self.seed, chains=self.chains, batches=self.batches
             )
+        if self.batch_size is not None and self.kernel.needs_full_energy:
+            gradient_fn = with_energy(gradient_fn, full(target, columns))
         if not target.gradient_noise:
             return gradient_fn
         return noisy(gradient_fn, target.gradient_noise, seed=self.seed, chains=self.chains, like=like)

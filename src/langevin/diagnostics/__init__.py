@@ -11,7 +11,7 @@ measures can: the kernel Stein discrepancy, the effective temperature, and the d
     what does it look like?  trace, running_mean, autocorrelation_plot, pair
 """
 
-from langevin.diagnostics.convergence import autocorrelation, ess, mcse, rhat
+from langevin.diagnostics.convergence import acceptance_rate, autocorrelation, ess, mcse, rhat
 from langevin.diagnostics.plots import autocorrelation_plot, pair, running_mean, trace
 from langevin.diagnostics.reference import MomentErrors, grid_total_variation, mode_shares, moment_errors, sliced_wasserstein
 from langevin.diagnostics.stein import kernel_stein_discrepancy, ksd
@@ -25,6 +25,7 @@ from langevin.diagnostics.temperature import (
 __all__ = [
     "MomentErrors",
     "Temperature",
+    "acceptance_rate",
     "autocorrelation",
     "autocorrelation_plot",
     "configurational_temperature",

@@ -16,6 +16,7 @@ from langevin.store.samples import import_arviz
 from langevin.trust.mixing import MIN_DRAWS, mixing, moves
 
 __all__ = [
+    "acceptance_rate",
     "autocorrelation",
     "ess",
     "mcse",
@@ -38,6 +39,23 @@ def _by_element(draws: Tensor, statistic: Callable[..., Any], **settings: Any) -
             dataset = import_arviz().convert_to_dataset({"theta": draws[..., moving].numpy()})
             result[moving] = torch.tensor(statistic(dataset, **settings)["theta"].values, dtype=torch.float64)
     return result
+
+
+def acceptance_rate(draws: Tensor) -> Tensor:
+    """Return the share of draws that differ from the one before, by chain: of a sampler that accepts, how many ends were taken.
+
+    Args:
+        draws: (chain, draw, dim), of every trajectory: with a `thin` between them it is the share that moved at least once.
+
+    Returns:
+        (chain,), in float64.
+
+    Example:
+        >>> acceptance_rate(torch.tensor([[[0.0], [1.0], [1.0], [2.0], [2.0]]]))
+        tensor([0.5000], dtype=torch.float64)
+    """
+    draws = check_draws("acceptance_rate", "draws", draws)
+    return (draws[:, 1:] != draws[:, :-1]).any(-1).double().mean(-1)
 
 
 def ess(draws: Tensor, *, method: str = "bulk") -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 from langevin.drifts import Number
 from langevin.gradients import Draws, GradientFn
 from langevin.kernels import Kernel, KernelState, StepInputs
-from langevin.noise import UPDATE_NOISES, Purpose, normal, streams
+from langevin.noise import KINDS, UPDATE_NOISES, Purpose, streams
 
 __all__ = ["Block", "Trace", "block_length", "draw_block", "feed", "follow", "seat", "stack", "stack_inputs"]
 
@@ -63,14 +63,14 @@ def draw_block(kernel: Kernel, gradient_fn: GradientFn, like: Tensor, seed: int,
 
     Chains of the same number share their noise.
     """
-    noises = [_noise(seed, purpose, chains, steps, like) for purpose in UPDATE_NOISES[: kernel.num_noises]]
+    noises = [_noise(seed, purpose, chains, steps, like, kernel.noise_kind) for purpose in UPDATE_NOISES[: kernel.num_noises]]
     noise = noises[0][:, None] if len(noises) == 1 else torch.stack(noises, 1)  # one noise is not copied
     return Block(steps, noise, kernel.inputs_of(steps), gradient_fn.draw(steps))
 
 
-def _noise(seed: int, purpose: Purpose, chains: Sequence[int], steps: range, like: Tensor) -> Tensor:
+def _noise(seed: int, purpose: Purpose, chains: Sequence[int], steps: range, like: Tensor, kind: str = "normal") -> Tensor:
     consecutive = chains if isinstance(chains, range) else range(min(chains), max(chains) + 1)
-    noise = normal(seed, streams(purpose, consecutive), steps, like.shape[-1], dtype=like.dtype, device=like.device)
+    noise = KINDS[kind](seed, streams(purpose, consecutive), steps, like.shape[-1], dtype=like.dtype, device=like.device)
     return noise if chains is consecutive else noise[:, torch.tensor(chains, device=like.device) - consecutive.start]
 
 

@@ -57,6 +57,11 @@ class SideBySide(Kernel):
 
     @property
     @override
+    def noise_kind(self) -> str:
+        return self.kernels[0].noise_kind
+
+    @property
+    @override
     def sees_position(self) -> bool:
         return self.kernels[0].sees_position
 

@@ -14,7 +14,7 @@ from langevin.evidence import recursions
 from langevin.evidence.recursions import Matrix, Recursion
 from langevin.gradients import GradientFn, full, noisy
 from langevin.kernels import Kernel
-from langevin.samplers import adamax_sgld, asgld, asgld_full, msgld, psgld, sghmc, sgld, sgrld
+from langevin.samplers import adamax_sgld, adaptive_sghmc, asgld, asgld_full, msgld, psgld, sghmc, sgld, sgrld
 from langevin.targets import gaussian
 
 __all__ = ["GAUSSIANS", "UNKNOWN", "Inertial", "Linear", "adaptive", "corrected", "linear_samplers", "published"]
@@ -23,6 +23,8 @@ STILL = 1 - 2**-53  # the largest smoothing factor below 1: an average that stan
 SMALL_ROOT, SMALL = 1e-5, 1e-8  # λ inside and outside of a root
 UNKNOWN = {
     "adadelta_sgld": "its bias is a ratio of averages of squares, which is linear in nothing",
+    "amagold": "its law is the target whatever the step; off Gaussians and under noise that is tested by quadrature",
+    "sglrw": "a sign is linear in nothing; its exact law on a lattice is tested by the transition matrix",
     "sgnht": "its friction follows the square of the velocity that it slows",
 }
 """Samplers of `SAMPLERS` of which no exact law is known, and why."""
@@ -160,3 +162,16 @@ def linear_samplers(precision: Matrix) -> Iterator[Linear]:
     law = recursions.momentum(precision, eps=0.2 * eps, a=1.0, beta=0.9, scale=np.diag(scale))
     frozen = (torch.as_tensor(scale**-2.0 - SMALL_ROOT),)
     yield Linear("asgld, published, V standing still", asgld(0.2 * eps, betas=(0.9, STILL)), law, precision, frozen)
+    yield from _scale_adapted(precision, np.diag(scale), 0.05 * eps, beta=0.9)
+
+
+def _scale_adapted(precision: Matrix, scale: Matrix, eps: float, beta: float) -> Iterator[Linear]:
+    """Yield both forms of scale-adapted SGHMC, whose V stands still."""
+    stored = torch.as_tensor(np.diag(scale) ** -2.0 - SMALL_ROOT)
+    settings: dict[str, Any] = {"beta": beta, "eps_root": SMALL_ROOT, "adapt_steps": 1}
+    frozen = (torch.ones_like(stored), torch.ones_like(stored), stored)
+    law = recursions.hamiltonian(precision, eps=eps, beta=beta, scale=scale, taken=eps)
+    yield Linear("adaptive_sghmc, published, V standing still", adaptive_sghmc(eps, **settings), law, precision, frozen)
+    large = (1 + beta) / float(np.abs(np.linalg.eigvals(precision @ scale)).max())  # half the limit of stability
+    law, kernel = recursions.baoab(precision, eps=large, beta=beta, scale=scale), adaptive_sghmc(large, invariant=True, **settings)
+    yield Linear("adaptive_sghmc, invariant, V standing still", kernel, law, precision, frozen)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from langevin.checks import needs
 
-__all__ = ["Matrix", "Recursion", "hamiltonian", "invariant", "momentum", "overdamped", "strides", "velocity_law"]
+__all__ = ["Matrix", "Recursion", "baoab", "hamiltonian", "invariant", "momentum", "overdamped", "strides", "velocity_law"]
 
 Matrix = NDArray[np.float64]
 
@@ -105,13 +105,34 @@ def invariant(
     return Recursion(transition, noises @ noises.T + s**2 * gradient @ gradient.T)
 
 
-def hamiltonian(precision: Matrix, *, eps: float, beta: float, tau: float = 1.0, s: float = 0.0) -> Recursion:
-    """SGHMC: v' = beta v - eps (P theta + s e) + sqrt(2 tau eps (1 - beta)) eta, theta' = theta + v'."""
+def hamiltonian(
+    precision: Matrix, *, eps: float, beta: float, tau: float = 1.0, s: float = 0.0, scale: Any = None, taken: float = 0.0
+) -> Recursion:
+    """SGHMC: v' = beta v - eps C (P theta + s e) + a normal of covariance 2 tau eps (1 - beta) C - taken^2, theta' = theta + v'.
+
+    C is the identity for SGHMC; the scale-adapted one takes out eps^2 for the gradient's own noise.
+    """
     d = len(precision)
     eye = np.eye(d)
-    transition = np.block([[eye - eps * precision, beta * eye], [-eps * precision, beta * eye]])
-    shared = (2 * tau * eps * (1 - beta) + (eps * s) ** 2) * eye
+    c = eye if scale is None else scale
+    transition = np.block([[eye - eps * c @ precision, beta * eye], [-eps * c @ precision, beta * eye]])
+    shared = 2 * tau * eps * (1 - beta) * c - taken**2 * eye + (eps * s) ** 2 * c @ c.T
     return Recursion(transition, np.block([[shared, shared], [shared, shared]]))
+
+
+def baoab(
+    precision: Matrix, *, eps: float, beta: float, tau: float = 1.0, s: float = 0.0, scale: Any = None, noise_factor: float = 1.0
+) -> Recursion:
+    """B A O A with one velocity of time step h, h^2 = 2 eps / (1 + beta), in the scale C: its stages as matrices on (theta, v)."""
+    d = len(precision)
+    eye, zero = np.eye(d), np.zeros((d, d))
+    h = strides(d, eps, 1 / (1 - beta), beta, scale)[0]  # h^2 = 2 a eps (1 - beta) / (1 + beta) there
+    kick = np.block([[eye, zero], [-h @ precision, eye]])
+    half = np.block([[eye, 0.5 * h], [zero, eye]])
+    rub = np.block([[eye, zero], [zero, beta * eye]])
+    into, heat = half @ rub @ half @ np.vstack([zero, -s * h]), half @ np.vstack([zero, eye])
+    noise = into @ into.T + noise_factor**2 * tau * (1 - beta**2) * heat @ heat.T
+    return Recursion(half @ rub @ half @ kick, noise)
 
 
 def velocity_law(precision: Matrix, *, eps: float, a: float, beta: float, tau: float = 1.0, scale: Any = None) -> Matrix:

@@ -1,11 +1,28 @@
 """Transitions: one step from a gradient and noise, the target unseen."""
 
+from langevin.kernels.adapted import AdaptedHamiltonian, InvariantHamiltonian
+from langevin.kernels.amagold import Amagold
 from langevin.kernels.base import Kernel, KernelState, StepInputs
 from langevin.kernels.complete import CompleteRecipe
 from langevin.kernels.hamiltonian import Hamiltonian
 from langevin.kernels.invariant import Invariant
 from langevin.kernels.langevin import Langevin
+from langevin.kernels.lattice import Lattice
 from langevin.kernels.scaled import Scaled
 from langevin.kernels.thermostat import Thermostat
 
-__all__ = ["CompleteRecipe", "Hamiltonian", "Invariant", "Kernel", "KernelState", "Langevin", "Scaled", "StepInputs", "Thermostat"]
+__all__ = [
+    "AdaptedHamiltonian",
+    "Amagold",
+    "CompleteRecipe",
+    "Hamiltonian",
+    "Invariant",
+    "InvariantHamiltonian",
+    "Kernel",
+    "KernelState",
+    "Langevin",
+    "Lattice",
+    "Scaled",
+    "StepInputs",
+    "Thermostat",
+]

@@ -77,8 +77,13 @@ class Kernel(ABC):
 
     @property
     def num_noises(self) -> int:
-        """How many standard normals a step takes per element."""
+        """How many random numbers a step takes per element."""
         return 1
+
+    @property
+    def noise_kind(self) -> str:
+        """What they are, a key of `langevin.noise.KINDS`: standard normals, or "uniform" on (-1, 1)."""
+        return "normal"
 
     @property
     def is_elementwise(self) -> bool:
@@ -88,6 +93,11 @@ class Kernel(ABC):
     @property
     def needs_energy(self) -> bool:
         """Whether `update` looks at the energy, which an optimizer does not know."""
+        return False
+
+    @property
+    def needs_full_energy(self) -> bool:
+        """Whether the energy must be that of all data, where gradients are those of minibatches: `sample` then evaluates both."""
         return False
 
     @property
@@ -254,7 +264,7 @@ class Kernel(ABC):
         Args:
             state: where the chains are.
             evaluation: energy and gradient of U (or estimates of them) at `state.position`.
-            noise: standard normals, (num_noises, *position.shape).
+            noise: standard normals, or what `noise_kind` says, (num_noises, *position.shape).
             inputs: those of the step; by default `self.inputs(state.step)`.
         """
         shape = state.position.shape

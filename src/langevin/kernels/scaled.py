@@ -62,6 +62,11 @@ class Scaled(Kernel):
 
     @property
     @override
+    def noise_kind(self) -> str:
+        return self.inner.noise_kind
+
+    @property
+    @override
     def is_elementwise(self) -> bool:
         return self.inner.is_elementwise and self.scale.is_elementwise
 

@@ -15,7 +15,7 @@ A block of four words x0..x3 holds four float32 normals, the Box-Muller pairs of
 float64 normals of (x1 x0, x3 x2) as 64-bit words. In a pair the first word, an integer n of w bits, is the radius
 sqrt(-2 log u) with u = (n + 1/2) / 2**w. The second is the angle: its top two bits are the quadrant, the rest a phase
 in (-pi/4, pi/4). The float32 tail reaches 6.7 standard deviations, the float64 tail 9.4. bfloat16 and float16 are
-float32 draws, rounded.
+float32 draws, rounded. A uniform on (-1, 1) is the top 24 bits of a word, or the top 53 of two, as an odd integer.
 
 `normal` and `batch_indices` run in numba on the CPU. The `_reference` versions are plain torch: the oracle in tests, the
 path on other devices, and the fallback without numba. Integers agree exactly, normals to rounding.
@@ -25,8 +25,10 @@ from langevin.noise.address import UPDATE_NOISES, Purpose, stream, streams
 from langevin.noise.draw import batch_indices, normal, permutation
 from langevin.noise.integers import integers, white_rows
 from langevin.noise.reference import batch_indices_reference, normal_reference, philox
+from langevin.noise.uniform import KINDS, uniform, uniform_reference
 
 __all__ = [
+    "KINDS",
     "UPDATE_NOISES",
     "Purpose",
     "batch_indices",
@@ -38,5 +40,7 @@ __all__ = [
     "philox",
     "stream",
     "streams",
+    "uniform",
+    "uniform_reference",
     "white_rows",
 ]

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any, Unpack
 
 from langevin.optim.base import Common, LangevinOptimizer
-from langevin.samplers import adadelta_sgld, adamax_sgld, asgld, msgld, psgld, sghmc, sgld, sgnht
+from langevin.samplers import adadelta_sgld, adamax_sgld, adaptive_sghmc, asgld, msgld, psgld, sghmc, sgld, sglrw, sgnht
 
-__all__ = ["ASGLD", "AdaMaxSGLD", "AdadeltaSGLD", "MSGLD", "PSGLD", "SGHMC", "SGLD", "SGNHT"]
+__all__ = ["ASGLD", "AdaMaxSGLD", "AdadeltaSGLD", "AdaptiveSGHMC", "MSGLD", "PSGLD", "SGHMC", "SGLD", "SGLRW", "SGNHT"]
 
 
 class SGLD(LangevinOptimizer):
@@ -67,6 +67,28 @@ class PSGLD(LangevinOptimizer):
         super().__init__(params, lr, {"beta": beta, "eps": eps}, **common)
 
 
+class SGLRW(LangevinOptimizer):
+    """Stochastic gradient lattice random walk: `langevin.sglrw`; a sign for each element in place of a normal.
+
+    ``θ' = θ + d sign(d u - (lr / N) g)`` with ``d = max(sqrt(2 (lr / N) τ), (lr / N) |g|)``, u uniform on (-1, 1)
+
+    Args:
+        params: parameters, or groups of them.
+        lr: learning rate as in SGD, on the mean loss; at temperature 0 it is SGD.
+        common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
+
+    Example:
+        >>> import torch, langevin as lv
+        >>> opt = lv.optim.SGLRW(torch.nn.Linear(2, 1).parameters(), lr=0.1, num_data=100)
+    """
+
+    builder = staticmethod(sglrw)
+
+    def __init__(self, params: Iterable[Any], lr: float, **common: Unpack[Common]) -> None:
+        """See the class."""
+        super().__init__(params, lr, {}, **common)
+
+
 class SGHMC(LangevinOptimizer):
     """Stochastic gradient HMC: `langevin.sghmc`; at temperature 0 it is SGD with momentum beta.
 
@@ -120,6 +142,45 @@ class SGNHT(LangevinOptimizer):
     ) -> None:
         """See the class."""
         super().__init__(params, lr, {"beta": beta, "thermal_mass": thermal_mass}, **common)
+
+
+class AdaptiveSGHMC(LangevinOptimizer):
+    """Scale-adapted SGHMC (BOHAMIANN), as published or in its invariant form: `langevin.adaptive_sghmc` with ``num_data=N``.
+
+    ``v' = β v - (lr / N) G g + sqrt(2 τ (lr / N) (1 - β) G - lr**2) η``, ``θ' = θ + v'``, with ``G = (V + λ)^(-1/2)`` and V an
+    average of the squared gradient of the mean loss over a window of its own
+
+    Args:
+        params: parameters, or groups of them.
+        lr: learning rate as in RMSprop, on the mean loss: the square of the published step size.
+        beta: β, the share of the velocity that is kept.
+        eps_root: λ, inside the root, on the scale of the mean loss.
+        invariant: keep the posterior invariant once V is frozen; the published form is colder, see `langevin.adaptive_sghmc`.
+        adapt_steps: steps after which V is frozen; by default 10,000 (the authors take 3,000).
+        common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
+
+    Example:
+        >>> import torch, langevin as lv
+        >>> opt = lv.optim.AdaptiveSGHMC(torch.nn.Linear(2, 1).parameters(), lr=1e-4, num_data=100)
+    """
+
+    builder = staticmethod(adaptive_sghmc)
+    settings = ("beta", "eps_root", "num_data", "invariant", "adapt_steps")
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        *,
+        beta: float = 0.95,
+        eps_root: float = 1e-10,
+        invariant: bool = False,
+        adapt_steps: int = 10_000,
+        **common: Unpack[Common],
+    ) -> None:
+        """See the class."""
+        own = {"beta": beta, "eps_root": eps_root, "invariant": invariant, "adapt_steps": adapt_steps}
+        super().__init__(params, lr, own, **common)
 
 
 class MSGLD(LangevinOptimizer):

@@ -11,7 +11,7 @@ from torch import Tensor
 from langevin.checks import needs
 from langevin.gradients import energy_gradient
 from langevin.kernels import Kernel, StepInputs
-from langevin.noise import UPDATE_NOISES, Purpose, normal, stream
+from langevin.noise import KINDS, UPDATE_NOISES, Purpose, stream
 from langevin.optim.state import wide_dtype
 from langevin.shards import Runs, gather_runs
 from langevin.targets import Evaluation
@@ -107,12 +107,13 @@ def _runs_alone(kernel: Kernel, dtype: torch.dtype) -> bool:
 _said: set[str] = set()
 
 
-def _noise(group: dict[str, Any], purpose: Purpose, entry: Entry, dtype: torch.dtype) -> Tensor:
-    """Draw the normals of a parameter's elements, or of those that this rank holds."""
+def _noise(group: dict[str, Any], kind: str, purpose: Purpose, entry: Entry, dtype: torch.dtype) -> Tensor:
+    """Draw the noise of a parameter's elements, or of those that this rank holds."""
 
     def draw(begin: int, size: int) -> Tensor:
         at, device = entry.offset + begin, entry.position.device
-        return normal(group["seed"], stream(purpose, group["chain"]), group["step"], size, offset=at, dtype=dtype, device=device)
+        where = group["seed"], stream(purpose, group["chain"]), group["step"]
+        return KINDS[kind](*where, size, offset=at, dtype=dtype, device=device)
 
     return draw(0, entry.position.numel()) if entry.runs is None else gather_runs(entry.runs, draw)
 
@@ -121,7 +122,8 @@ def _update_by_torch(group: dict[str, Any], kernel: Kernel, entry: Entry) -> Non
     """Run the formula on tensors: the oracle of the fused engine, and the path for other devices, dtypes and layouts."""
     dtype = wide_dtype(entry.position.dtype)
     position, gradient = entry.position.to(dtype), entry.gradient.to(dtype)
-    noises = [_noise(group, purpose, entry, dtype).view(position.shape) for purpose in UPDATE_NOISES[: kernel.num_noises]]
+    purposes, kind = UPDATE_NOISES[: kernel.num_noises], kernel.noise_kind
+    noises = [_noise(group, kind, purpose, entry, dtype).view(position.shape) for purpose in purposes]
     moved, memory = kernel.update(
         position,
         Evaluation(_UNKNOWN, energy_gradient(gradient, position, group["num_data"], entry.prior)),

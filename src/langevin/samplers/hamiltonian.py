@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from langevin.kernels import CompleteRecipe, Hamiltonian, Kernel, Thermostat
+from langevin.checks import check_bool, needs
+from langevin.kernels import AdaptedHamiltonian, Amagold, CompleteRecipe, Hamiltonian, InvariantHamiltonian, Kernel, Thermostat
+from langevin.preconditioners import Windowed
 from langevin.samplers.base import StepSize, make
 
-__all__ = ["complete_recipe", "sghmc", "sgnht"]
+__all__ = ["adaptive_sghmc", "amagold", "complete_recipe", "sghmc", "sgnht"]
 
 
 def sghmc(step_size: StepSize, *, beta: float = 0.9, temperature: float = 1.0) -> Hamiltonian:
@@ -67,6 +69,72 @@ def sgnht(
     return make(Thermostat, "sgnht", step_size, temperature, beta, thermal_mass, elementwise)
 
 
+def adaptive_sghmc(
+    step_size: StepSize,
+    *,
+    beta: float = 0.95,
+    eps_root: float = 1e-10,
+    num_data: float = 1.0,
+    invariant: bool = False,
+    adapt_steps: int | None = None,
+    temperature: float = 1.0,
+) -> InvariantHamiltonian:
+    """Scale-adapted SGHMC, as published (Springenberg et al. 2016, section 4: BOHAMIANN), or in a form that is exact on Gaussians.
+
+    ``v' = β v - ε G g + sqrt(2 τ ε (1 - β) G - (ε N)**2) η``, ``θ' = θ + v'``, with ``G = (V + λ)^(-1/2)`` and V an average of
+    (g / N)**2 over a window that follows the gradients (`preconditioners.Windowed`), frozen after the first steps
+
+    Args:
+        step_size: ε on U, the square of the published one; a number or a schedule, or "auto" when invariant.
+        beta: β, the share of the velocity that is kept; one less the published momentum decay of .05.
+        eps_root: λ, inside the root.
+        num_data: N makes V an average over gradients of the mean loss, as the optimizer does; 1 takes grad U, as published.
+        invariant: keep the posterior invariant: no noise is taken out, and the step is BAOAB (`kernels.InvariantHamiltonian`).
+        adapt_steps: steps after which V is frozen; None takes the warm-up of `sample`.
+        temperature: τ.
+
+    Differs from: the published form takes the second moment of the gradient for its noise, and is colder than the target wherever
+    the gradient is not all noise (`kernels.AdaptedHamiltonian` says by how much); with noise of a known or learnt variance
+    `msgld` with ``noise="corrected"`` is exact.
+
+    Example:
+        >>> adaptive_sghmc(step_size=1e-4).memory
+        ('velocity', 'window', 'average', 'square_average')
+    """
+    check_bool("adaptive_sghmc", "invariant", invariant)
+    if isinstance(step_size, str) and not invariant:
+        raise needs("adaptive_sghmc", "step_size", 'a number or a schedule; "auto" needs invariant=True', step_size)
+    kernel = InvariantHamiltonian if invariant else AdaptedHamiltonian
+    return make(kernel, "adaptive_sghmc", step_size, temperature, beta, Windowed(eps_root, num_data), adapt_steps)
+
+
+def amagold(step_size: StepSize, *, beta: float = 0.9, length: int = 10, temperature: float = 1.0) -> Amagold:
+    """AMAGOLD: SGHMC with a Metropolis test after every trajectory (Zhang, Cooper and De Sa 2020, Algorithm 1).
+
+    ``v' = β v - (h / 2) (1 + β) g + sqrt(τ (1 - β**2)) η``, ``θ' = θ + h v'``, ``h**2 = 2 ε / (1 + β)``, with half kicks at the
+    ends of a trajectory, whose end is taken with probability ``exp((U(start) - U(end) + ρ) / τ)``, ρ the gradients' work along it
+
+    The exact reference for small problems: its law is the target with noisy gradients and large steps. Draws are kept at the ends
+    of trajectories, one in length + 1 steps (a `thin` that is not a multiple of that keeps fewer); with a batch_size rows are drawn
+    with replacement, and the energy of all data is evaluated at every step. `diagnostics.acceptance_rate` says how many were taken.
+
+    Args:
+        step_size: ε on U, as in `sghmc`; a number or a schedule.
+        beta: β, the share of the velocity that is kept; 1 is HMC, with noisy gradients or without.
+        length: moves of a trajectory.
+        temperature: τ.
+
+    Differs from: the published order has half moves at the ends of a trajectory and full kicks within (`kernels.Amagold` says why
+    both are exact); the velocity is always made anew.
+
+    Example:
+        >>> kernel = amagold(step_size=0.1, length=4)
+        >>> [step for step in range(12) if not kernel.explores(step)]  # that are kept
+        [4, 9]
+    """
+    return make(Amagold, "amagold", step_size, temperature, beta, length)
+
+
 def complete_recipe(
     step_size: StepSize,
     *,
@@ -87,4 +155,4 @@ def complete_recipe(
     return make(CompleteRecipe, "complete_recipe", step_size, temperature, diffusion, curl, num_auxiliary, kinetic)
 
 
-NAMED: dict[str, Callable[..., Kernel]] = {"sghmc": sghmc, "sgnht": sgnht}
+NAMED: dict[str, Callable[..., Kernel]] = {"sghmc": sghmc, "sgnht": sgnht, "adaptive_sghmc": adaptive_sghmc, "amagold": amagold}

@@ -84,7 +84,7 @@ def _write(kernel: Kernel, program: Program, names: Sequence[str], results: Sequ
         "            first = low // slab * slab",
         f"            made = min(max(1, {TILE} // slab) * slab, size - first)",
         *(
-            f"            fill_noise({noise}_all, spare, made, offset + first, seed, ({k} << 32) + chain, step, "
+            f"            fill_{kernel.noise_kind}({noise}_all, spare, made, offset + first, seed, ({k} << 32) + chain, step, "
             "channels, spatial, scratch)"
             for k, noise in enumerate(noises)
         ),
@@ -168,7 +168,7 @@ def _compile(source: str, dtype: torch.dtype) -> tuple[Callable[..., list[float]
     scope: dict[str, Any] = {
         "__name__": __name__, "np": np, "carray": carray, "pointer": elementary.pointer,
         "REAL": form.real, "REAL_WIDTH": form.real_width, "STORED": form.stored, "STORED_WIDTH": form.stored_width,
-        "make_scratch": noise_cpu.make_scratch, "fill_noise": fill.fill_noise,
+        "make_scratch": noise_cpu.make_scratch, **fill.FILLS,
         "square_root": elementary.square_root, "exponential": elementary.exponential,
         "natural_logarithm": math.log, "sign_of": np.sign, "widen": elementary.widen, "narrow": elementary.narrow,
     }  # fmt: skip

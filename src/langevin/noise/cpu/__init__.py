@@ -8,13 +8,16 @@ from langevin.noise.cpu.batches import draw_batches
 from langevin.noise.cpu.box_muller import pair_f32, pair_f64
 from langevin.noise.cpu.normals import draw_rows, draw_short_rows, fill_normal, make_scratch
 from langevin.noise.cpu.philox import SOURCES, philox
+from langevin.noise.cpu.uniforms import draw_uniform_rows, fill_uniform
 
 __all__ = [
     "SOURCES",
     "draw_batches",
     "draw_rows",
     "draw_short_rows",
+    "draw_uniform_rows",
     "fill_normal",
+    "fill_uniform",
     "make_scratch",
     "pair_f32",
     "pair_f64",
