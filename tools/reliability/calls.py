@@ -275,6 +275,7 @@ _sampler(
     drift=optional(only(lv.drifts.Momentum)),
     preconditioner=optional(only(lv.preconditioners.RMS)),
     annealing=FACTOR["bias_factor"],
+    **FROZEN,
 )
 _sampler(
     "complete_recipe",

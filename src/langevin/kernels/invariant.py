@@ -46,7 +46,8 @@ class Invariant(Kernel):
 
     A sum of biases ``sum_i a_i G_i m_i`` has a velocity v_i for each, with its own h_i and β_i, and all move θ together. With a
     preconditioner P the drift is ``P (grad U + sum_i a_i G_i m_i)``, as published: ``P^(1/2) g`` takes the place of g, and
-    ``P^(1/2)`` stands before all that moves θ. Both keep the target for the same reason (docs/theory.md, section 9).
+    ``P^(1/2)`` stands before all that moves θ (beside a matrix G, which need not commute with P, the bias is
+    ``P^(1/2) G P^(1/2) m``). Both keep the target for the same reason as one average does (docs/theory.md, section 8).
 
     A gradient with white noise of covariance Σ heats all that. With `absorbed` the step takes, in place of g,
 

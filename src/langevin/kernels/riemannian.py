@@ -38,7 +38,7 @@ class Riemannian(Kernel):
 
     In a metric of one it is `Hamiltonian`, v in units of h. At a fixed β and small ε the velocity is forgotten while the metric
     changes as little as θ moves, so two places matter: A moves θ along the metric's own flow (midpoint rule), and O keeps N(0, τ I)
-    exactly. Then the error is O(ε) for any β (docs/theory.md, section 8). A plain Euler step, as published, is right for β -> 1
+    exactly. Then the error is O(ε) for any β (docs/theory.md, section 9). A plain Euler step, as published, is right for β -> 1
     only: it takes a part ``2 β / (1 + β)`` of the slope of the metric, and v has a temperature that depends on θ.
 
     Args:
