@@ -131,11 +131,16 @@ def moves_of(eps, a, beta, scale):
 
 def corrected_step(friction, eps, a, beta, scale):
     """Return what (theta, v, u), the gradient and the normals give to the next (theta, v, u), for the kick with g + D p."""
-    moves, d = moves_of(eps, a, beta, scale), len(scale)
-    move, refresh, stir = np.eye(3 * d), np.repeat([1.0, beta, 0.0], d), np.zeros((3 * d, 2 * d))
+    return step_of(friction, moves_of(eps, a, beta, scale), np.repeat([beta, 0.0], len(scale)))
+
+
+def step_of(friction, moves, kept):
+    """Return the same for any velocities w: E, what they move theta by, and the share of each that is kept."""
+    d, n = moves.shape[0], sum(moves.shape)
+    move, refresh, stir = np.eye(n), np.append(np.ones(d), kept), np.zeros((n, n - d))
     move[:d, d:] = moves / 2
-    stir[d:] = np.diag(np.repeat([(1 - beta**2) ** 0.5, 1.0], d))
-    kick, pull = np.eye(3 * d), np.zeros((3 * d, d))
+    stir[d:] = np.diag((1 - kept**2) ** 0.5)
+    kick, pull = np.eye(n), np.zeros((n, d))
     kick[d:, d:] -= moves.T @ friction @ moves
     pull[d:] = -moves.T @ (np.eye(d) - friction @ moves @ moves.T / 2)
     after = move * refresh @ move
@@ -191,7 +196,8 @@ def exactness():
     for a, beta, scale, curvature, share, heat in product(*grid):
         eps = 4 * share / curvature / (2 * a * (1 - beta) / (1 + beta) * scale + 2)
         noise = 2 * heat / ((1 + a * scale) * eps)
-        settings.append((np.full((1, 1), curvature), np.full((1, 1), noise), eps, a, beta, np.full(1, scale)))
+        moves = moves_of(eps, a, beta, np.full(1, scale))
+        settings.append((np.full((1, 1), curvature), np.full((1, 1), noise), moves, np.array([beta, 0.0])))
     rows, random = [("scalars", *departure(settings))], np.random.default_rng(0)
     settings = []
     for _ in range(200):
@@ -200,7 +206,8 @@ def exactness():
         scale, a, beta = np.exp(random.normal(size=d)), 10 ** random.uniform(-1, 2), random.uniform(0, 0.99)
         curvature, moves = root @ root.T + np.eye(d) / 10, moves_of(1.0, a, beta, scale)
         eps = 4 * random.choice([0.1, 0.5, 0.95]) / np.linalg.eigvals(moves @ moves.T @ curvature).real.max()
-        settings.append((curvature, part @ part.T * 10 ** random.uniform(-2, 4), eps, a, beta, scale))
+        noise = part @ part.T * 10 ** random.uniform(-2, 4)
+        settings.append((curvature, noise, moves_of(eps, a, beta, scale), np.repeat([beta, 0.0], d)))
     rows.append(("matrices", *departure(settings)))
     table(
         "5. The law (5) under one corrected step: what it changes, relative; and the largest spectral radius",
@@ -212,12 +219,12 @@ def exactness():
 def departure(settings):
     """Return how many settings there are, what one step changes of the law at most, and whether each recursion settles."""
     worst, largest = 0.0, 0.0
-    for curvature, noise, eps, a, beta, scale in settings:
-        moves, d = moves_of(eps, a, beta, scale), len(scale)
-        law_at_gradient = np.block([[np.linalg.inv(curvature), moves / 2], [moves.T / 2, np.eye(2 * d)]])
-        step = corrected_step(absorbed(noise, curvature, moves @ moves.T), eps, a, beta, scale)
+    for curvature, noise, moves, kept in settings:
+        d = len(curvature)
+        law_at_gradient = np.block([[np.linalg.inv(curvature), moves / 2], [moves.T / 2, np.eye(len(kept))]])
+        step = step_of(absorbed(noise, curvature, moves @ moves.T), moves, kept)
         carried, gradient, noises = step
-        transition = carried + gradient @ curvature @ np.eye(3 * d)[:d]
+        transition = carried + gradient @ curvature @ np.eye(len(carried))[:d]
         after = transition @ law_at_gradient @ transition.T + noises @ noises.T + gradient @ noise @ gradient.T
         deviations = np.diag(law_at_gradient) ** 0.5
         worst = max(worst, np.abs((after - law_at_gradient) / np.outer(deviations, deviations)).max())
@@ -345,6 +352,58 @@ def stability():
     )
 
 
+def sums():
+    """Check section 8: one to four averages, scales and a preconditioner that share no axis, without noise and with it."""
+    random, rows = np.random.default_rng(1), []
+
+    def positive(d, least):
+        root = random.normal(size=(d, d))
+        return root @ root.T + least * np.eye(d)
+
+    for name in ("exact gradients", "noise absorbed"):
+        settings = []
+        for _ in range(200):
+            d, averages = random.integers(2, 5), random.integers(1, 5)
+            curvature, base = positive(d, 0.1), np.linalg.cholesky(positive(d, 0.1))
+            betas, factors = random.uniform(0, 0.99, averages), 10 ** random.uniform(-1, 2, averages)
+            strides = (2 * factors * (1 - betas) / (1 + betas)) ** 0.5
+            parts = [stride * np.linalg.cholesky(positive(d, 0.1)) for stride in strides]
+            moves = base @ np.hstack([*parts, 2**0.5 * np.eye(d)])
+            share = random.choice([0.1, 0.5, 0.95])
+            moves = moves * (4 * share / np.linalg.eigvals(moves @ moves.T @ curvature).real.max()) ** 0.5
+            noise = 0 * curvature if name == "exact gradients" else positive(d, 0.0) * 10 ** random.uniform(-2, 4)
+            settings.append((curvature, noise, moves, np.append(np.repeat(betas, d), np.zeros(d))))
+        rows.append((name, *departure(settings)))
+    table(
+        "13. The same for sums of averages with a preconditioner, G_i, P, K and Sigma sharing no axis",
+        ("", "settings", "change", "radius"),
+        rows,
+    )
+
+
+def metric_that_moves():
+    """Put the limit of section 9 to the test: the density that a step has for eps -> 0 at a fixed beta, and what the target says.
+
+    In one dimension with R = sqrt(1 + x^2) and U = log cosh 3x + x^2 / 4, by quadrature: the stationary density is
+    exp(integral of drift / (tau mobility)) / mobility.
+    """
+    x = np.linspace(-15, 15, 600_001)
+    root, slope = (1 + x * x) ** 0.5, x / (1 + x * x) ** 0.5
+    force, rows = 3 * np.tanh(3 * x) + x / 2, []
+    for beta in (0.0, 0.5, 0.9, 0.99):
+        seconds = []
+        for taken in (1.0, 2 * beta / (1 + beta)):  # of the slope of the metric: ours, and that of an Euler step
+            drift = (-root * root * force + root * slope + taken * root * slope) / root**2
+            logs = np.concatenate([[0.0], np.cumsum((drift[1:] + drift[:-1]) / 2 * np.diff(x))]) - 2 * np.log(root)
+            weights = np.exp(logs - logs.max())
+            seconds.append(weights @ x**2 / weights.sum())
+        energy = np.logaddexp(3 * x, -3 * x) + x * x / 4
+        weights = np.exp(energy.min() - energy)
+        true = weights @ x**2 / weights.sum()
+        rows.append((beta, *(0.0 if abs(value / true - 1) < 1e-6 else value / true - 1 for value in seconds)))
+    table("14. SGRHMC for eps -> 0 at a fixed beta, even friction: relative error of E x^2", ("beta", "midpoint", "Euler"), rows)
+
+
 if __name__ == "__main__":
     published()
     forms()
@@ -357,3 +416,5 @@ if __name__ == "__main__":
     reshuffled()
     rotated()
     stability()
+    sums()
+    metric_that_moves()

@@ -290,3 +290,19 @@ def amagold(theta, gradient, noises, *, eps, tau, beta, length, energy):
 def _windowed(g, window, m, square, lam):
     share = 1 / (window + 1)
     return window * (1 - m**2 / (square + lam)) + 1, (1 - share) * m + share * g, (1 - share) * square + share * g**2
+
+
+def sgrhmc(theta, gradient, noises, *, eps, tau, beta, inverse, root, root_slope, friction="metric"):
+    """Scalars only, as in `sgrld`: half a kick, friction, half a kick, and a move by the root half way."""
+    d, path, h = len(theta), [], sqrt(2 * eps / (1 + beta))
+    v = [0.0] * d
+    for eta in noises:
+        g = gradient(theta)
+        for i in range(d):
+            push = 0.5 * h * (tau * root_slope(theta[i]) - root(theta[i]) * g[i])
+            drag = (1 - beta) / (1 + beta) * (inverse(theta[i]) if friction == "metric" else 1.0)
+            kept = (1 - drag) / (1 + drag)
+            v[i] = kept * (v[i] + push) + sqrt(tau * (1 - kept**2)) * eta[i] + push
+        theta = [theta[i] + h * root(theta[i] + 0.5 * h * root(theta[i]) * v[i]) * v[i] for i in range(d)]
+        path.append(theta)
+    return path

@@ -35,6 +35,12 @@ ADAM = {"bias_factor": 2.0, "betas": (0.8, 0.95), "eps_root": 1e-3}
 ADAMAX = {"bias_factor": 2.0, "betas": (0.8, 0.95), "eps": 1e-3}
 FREEZING = {"invariant": True, "adapt_steps": 5}
 INVARIANT_SHARE = 0.5 * (1 + 2.0 * (1 - 0.8) ** 2 / 2)  # half of two steps' noise, and that of the velocity, a (1 - beta)^2 / 2
+RIEMANNIAN = partial(
+    oracle.sgrhmc,
+    inverse=lambda t: 1 / (1 + t**2),
+    root=lambda t: (1 + t**2) ** -0.5,
+    root_slope=lambda t: -t * (1 + t**2) ** -1.5,
+)
 
 TABLE = {
     "sgld": Entry(
@@ -105,6 +111,20 @@ TABLE = {
         oracle.amagold,
         noise_share=1 / (1 + 0.8),
         auto="elementwise",
+    ),
+    "sgrhmc": Entry(
+        {"metric": lambda theta: torch.diag(1 + theta**2), "beta": 0.8},
+        ("velocity",),
+        RIEMANNIAN,
+        noise_share=1 - 0.8,
+        auto="elementwise",
+    ),
+    "sgrhmc, even": Entry(
+        {"metric": lambda theta: torch.diag(1 + theta**2), "beta": 0.8, "friction": "even"},
+        ("velocity",),
+        RIEMANNIAN,
+        noise_share=1 - 0.8,
+        auto={"metric": lambda theta: torch.eye(2, dtype=torch.float64), "correction": False, "friction": "even"},
     ),
     "msgld": Entry(
         {"bias_factor": 2.0, "beta": 0.8},

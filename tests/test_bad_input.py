@@ -68,6 +68,12 @@ TABLE = {
     "empty sum of drifts": (lambda: Total(()), TypeError, r"drifts="),
     "momentum factor": (lambda: Momentum("1"), TypeError, r"bias_factor=.*'1'"),
     "adam factor": (lambda: Adam(math.inf), ValueError, r"bias_factor=.*inf"),
+    "metric of sgrhmc that is no function": (lambda: lv.sgrhmc(0.1, metric=None), TypeError, r"metric=.*None"),
+    "friction that is not known": (
+        lambda: lv.sgrhmc(0.1, metric=torch.diag, friction="odd"),
+        ValueError,
+        r"friction=.*'metric' or 'even', got 'odd'",
+    ),
     "diffusion that is no function": (lambda: lv.complete_recipe(0.1, diffusion=None), TypeError, r"diffusion=.*None"),
     "schedule factor": (lambda: lv.schedules.step_decay(0.1, factor=1.5, every=10), ValueError, r"factor=.*1\.5"),
     "schedule length": (lambda: lv.schedules.step_decay(0.1, factor=0.5, every=0), ValueError, r"every=.*0"),

@@ -31,7 +31,8 @@ def both(kernel, target, steps=300, **rest):
 
 @pytest.mark.parametrize("name", sorted(lv.SAMPLERS))
 def test_compiled_steps_equal_eager_ones_to_rounding(name):
-    extra = {"sgrld": {"metric": GAUSSIAN.metric, "correction": False}, "adaptive_sghmc": {"adapt_steps": 100}}.get(name, {})
+    metric = {"metric": GAUSSIAN.metric, "correction": False}
+    extra = {"sgrld": metric, "sgrhmc": metric, "adaptive_sghmc": {"adapt_steps": 100}}.get(name, {})
     kernel = lv.SAMPLERS[name](lv.schedules.step_decay(0.02, factor=0.5, every=100), **extra)
     eager, compiled = both(kernel, GAUSSIAN)
     assert compiled.compiled

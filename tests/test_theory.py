@@ -14,4 +14,4 @@ def test_the_page_has_the_output_of_its_command():
     shown = (DOCS / "theory.md").read_text().rsplit("```\n", 2)[1]
     assert shown.strip() == printed.strip()
     assert "0.4485" in printed  # the tempering that the page is about
-    assert printed.count("< 1e-10           < 1\n") == 2  # the corrected step keeps its law, and settles there
+    assert printed.count("< 1e-10           < 1\n") == 4  # the corrected step and sums keep their law, and settle there

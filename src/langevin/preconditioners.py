@@ -262,6 +262,34 @@ class Fisher(Preconditioner):
 
         return _over_chains("Fisher", "information", gamma, position)
 
+    # The root of F^-1 that `spread` applies, R = L^-T for F = L L^T, is what a velocity lives in (`kernels.Riemannian`).
+
+    def pull(self, metric: Tensor, force: Tensor) -> Tensor:
+        """Return ``R^T force``."""
+        return torch.linalg.solve_triangular(metric, force[..., None], upper=False)[..., 0]
+
+    def damped(self, metric: Tensor, velocity: Tensor, drag: float) -> Tensor:
+        """Return ``(I + drag R^T R)^-1 velocity``: R^T R is the inverse of L^T L, which has the eigenvalues of F."""
+        squared = metric.mT @ metric
+        eye = torch.eye(squared.shape[-1], dtype=squared.dtype, device=squared.device)
+        factor = torch.linalg.cholesky_ex(squared + drag * eye).L
+        return torch.cholesky_solve(squared @ velocity[..., None], factor)[..., 0]
+
+    def root_divergence(self, position: Tensor) -> Tensor | None:
+        """Return ``Γ_i = sum_j d R_ji / d θ_j``, or None where it is left out."""
+        if not self.correction:
+            return None
+
+        def gamma(theta: Tensor) -> Tensor:
+            def transposed(at: Tensor) -> Tensor:
+                factor = torch.linalg.cholesky_ex(self.information(at)).L
+                eye = torch.eye(len(at), dtype=factor.dtype, device=factor.device)
+                return torch.linalg.solve_triangular(factor, eye, upper=False)
+
+            return torch.einsum("ijj->i", torch.func.jacrev(transposed)(theta))
+
+        return _over_chains("Fisher", "information", gamma, position)
+
     @override
     def describe(self) -> tuple[str, str]:
         gamma = "with Γ" if self.correction else "Γ left out: right only where the metric is constant"

@@ -264,6 +264,7 @@ _sampler("psgld", **BETA, **EPS, num_data=positive(1.0), curvature=optional(func
 _sampler("sghmc", **BETA)
 _sampler("sgnht", **BETA, thermal_mass=positive(500.0), elementwise=flag(False))
 _sampler("sgrld", metric=MATRIX, correction=flag(True))
+_sampler("sgrhmc", metric=MATRIX, **BETA, friction=choice("metric", "even"), correction=flag(True))
 _sampler("msgld", **FACTOR, **BETA, **FORM)
 _sampler("asgld", **FACTOR, **PAIR, **ROOT, **FROZEN)
 _sampler("asgld_full", **FACTOR, **PAIR, **ROOT, **FROZEN)
@@ -274,6 +275,7 @@ _sampler(
     drift=optional(only(lv.drifts.Momentum)),
     preconditioner=optional(only(lv.preconditioners.RMS)),
     annealing=FACTOR["bias_factor"],
+    **FROZEN,
 )
 _sampler(
     "complete_recipe",

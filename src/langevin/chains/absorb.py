@@ -48,7 +48,7 @@ def learn_noise_of(
     rows = Rows(target, columns, plan.batch_size, plan.seed, plan.mode if mode is None else mode)
     return learn_noise(
         rows, found.places, scale, signal_in(found, scale),
-        has_metric=bool(inner.drift.scale_memory), may_turn=scale is found.scale,
+        has_metric=bool(inner.average.scale_memory), may_turn=scale is found.scale,
     )  # fmt: skip
 
 
@@ -122,8 +122,8 @@ def without_noise(kernel: Kernel) -> Kernel:
 def absorb(kernel: Kernel, found: Found, learnt: Learnt) -> tuple[Kernel, str]:
     """Give a sampler whose noise is open the one that was learnt; say what it is."""
     made = dataclasses.replace(inner_of(kernel), absorbed=learnt.noise)
-    inputs, β = made.inputs(0), made.drift.smoothing
-    ε, factor = float(inputs.step_size), made.drift.bias_factor * float(inputs.annealing)
+    inputs, β = made.inputs(0), made.average.smoothing
+    ε, factor = float(inputs.step_size), made.average.bias_factor * float(inputs.annealing)
     strength = learnt.largest / made.temperature
     _check_size(2 * ε * (1 + factor * (1 - β) / (1 + β)) * strength, found.position.dtype)
     _say(learnt, (1 + factor) * ε * strength / 2)

@@ -154,11 +154,11 @@ def _check_known(kernel: Kernel, scale: ScaleSetting, is_exact: bool) -> None:
 def _sized(kernel: Kernel, found: Found, learnt: Learnt) -> tuple[Kernel, str]:
     """Give a sampler that absorbs its noise the size that a warm-up found for exact gradients, or less where noise is large."""
     inner, scale = inner_of(kernel), scale_of(kernel, found)
-    if inner.drift.scale_memory:
+    if inner.average.scale_memory:
         what = 'a number beside noise="corrected", for a sampler with a metric of its own; msgld and nasgld find one'
         raise needs("sample", "step_size", what, "auto")
-    beta = inner.drift.smoothing
-    factor = inertial_factor(beta) if inner.has_open_bias else inner.drift.bias_factor * float(inner.inputs(0).annealing)
+    beta = inner.average.smoothing
+    factor = inertial_factor(beta) if inner.has_open_bias else inner.average.bias_factor * float(inner.inputs(0).annealing)
     per_size = 1 / (2 * (1 + factor * (1 - beta) / (1 + beta)))  # ε over 2 ε + h^2
     if scale is found.scale:  # as `tuning.noisy_size`, for this β
         size = min(found.size, 1.0, 2 * learnt.heat / (max(learnt.ratio, 1e-300) * (1 + factor) * per_size))

@@ -8,6 +8,7 @@ from langevin.kernels.hamiltonian import Hamiltonian
 from langevin.kernels.invariant import Invariant
 from langevin.kernels.langevin import Langevin
 from langevin.kernels.lattice import Lattice
+from langevin.kernels.riemannian import Riemannian
 from langevin.kernels.scaled import Scaled
 from langevin.kernels.thermostat import Thermostat
 
@@ -22,6 +23,7 @@ __all__ = [
     "KernelState",
     "Langevin",
     "Lattice",
+    "Riemannian",
     "Scaled",
     "StepInputs",
     "Thermostat",

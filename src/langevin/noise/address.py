@@ -55,9 +55,13 @@ class Purpose(IntEnum):
     """Simulated data."""
     ROWS = 8
     """Minibatches with replacement."""
+    THIRD = 16
+    """The third noise of an update: sums of momenta have one for each."""
+    FOURTH = 17
+    """The fourth noise of an update."""
 
 
-UPDATE_NOISES = (Purpose.POSITION, Purpose.SECOND)
+UPDATE_NOISES = (Purpose.POSITION, Purpose.SECOND, Purpose.THIRD, Purpose.FOURTH)
 """The purposes of an update's noises, in the order in which a kernel takes them."""
 
 

@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from torch import Tensor
-
 from langevin.checks import check_bool, needs
 from langevin.drifts import Adadelta, Adam, AdaMax, AdamFull, Drift, Momentum, ScaledAverage
-from langevin.gradient_noise import GradientNoise, as_noise
+from langevin.gradient_noise import as_noise
 from langevin.kernels import Invariant, Kernel, Langevin
-from langevin.samplers.base import BiasFactor, StepSize, make
+from langevin.samplers.base import BiasFactor, NoiseSetting, StepSize, make
 from langevin.schedules import Schedule, as_schedule, constant
 
 __all__ = ["adadelta_sgld", "adamax_sgld", "asgld", "asgld_full", "msgld", "nasgld"]
-
-NoiseSetting = str | tuple[Tensor, Tensor] | GradientNoise | None
-"""None; "corrected" for a noise of the gradient that `sample` learns; or one that is known, (Σ, τ K)."""
 
 
 def msgld(

@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Concatenate, Literal, ParamSpec, TypeVar
 
+from torch import Tensor
+
+from langevin.gradient_noise import GradientNoise
 from langevin.kernels import Kernel
 from langevin.schedules import Schedule, as_schedule
 
-__all__ = ["BiasFactor", "StepSize", "make"]
+__all__ = ["BiasFactor", "NoiseSetting", "StepSize", "make"]
 
 StepSize = float | Callable[[int], float] | Literal["auto"]
 """A number, a schedule, or "auto": found by `sample` in a short warm-up, see `langevin.tuning`."""
 
 BiasFactor = float | Callable[[int], float] | Literal["auto"]
 """A number, or a schedule: a bias factor that is annealed to zero restores the target; "auto" leaves it to `sample`."""
+
+NoiseSetting = str | tuple[Tensor, Tensor] | GradientNoise | None
+"""None; "corrected" for a noise of the gradient that `sample` learns; or one that is known, (Σ, τ K)."""
 
 Settings = ParamSpec("Settings")
 AnyKernel = TypeVar("AnyKernel", bound=Kernel)

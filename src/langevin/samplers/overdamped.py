@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from langevin.checks import check_function
-from langevin.drifts import Drift, NoDrift
-from langevin.kernels import Kernel, Langevin, Lattice
+from langevin.checks import check_bool, check_function, needs
+from langevin.drifts import Drift, NoDrift, ScaledAverage, Total
+from langevin.gradient_noise import as_noise
+from langevin.kernels import Invariant, Kernel, Langevin, Lattice
 from langevin.preconditioners import RMS, Fisher, Identity, Preconditioner
-from langevin.samplers.base import StepSize, make
+from langevin.samplers.base import NoiseSetting, StepSize, make
 from langevin.schedules import as_schedule
 
 __all__ = ["compose", "psgld", "sgld", "sglrw", "sgrld"]
@@ -122,25 +123,45 @@ def compose(
     drift: Drift | None = None,
     preconditioner: Preconditioner | None = None,
     annealing: Callable[[int], float] | float = 1.0,
+    invariant: bool = False,
+    adapt_steps: int | None = None,
+    noise: NoiseSetting = None,
     temperature: float = 1.0,
-) -> Langevin:
-    """Put any drift and any preconditioner together (section 3.3: "can be used together"); `annealing` multiplies the bias.
+) -> Langevin | Invariant:
+    """Put any drift and any preconditioner together (section 3.3: "can be used together"), as published or with the target's law.
+
+    ``θ' = θ - ε P (g + a A_t) + sqrt(2 ε τ) P^(1/2) η``; `drifts.Total` is a sum of biases, the conclusion's "complex bias term".
+
+    Args:
+        step_size: ε on U; a number or a schedule.
+        drift: the bias ``a A_t``; None for none. When invariant, a scaled average or a `Total` of them.
+        preconditioner: P; None for one. When invariant, a diagonal (`RMS`) that is frozen after the warm-up.
+        annealing: what the bias is multiplied by, a number or a schedule.
+        invariant: give every average of the bias its own noise, so that exp(-U / τ) is invariant (`kernels.Invariant`).
+        adapt_steps: steps after which what is learnt is frozen; None takes the warm-up of `sample` when invariant, else never.
+        noise: (Σ, τ K) of a gradient noise that is absorbed, when invariant; "corrected" for one average and no preconditioner.
+        temperature: τ.
 
     Example:
-        >>> from langevin.drifts import Momentum
+        >>> from langevin.drifts import Momentum, Total
         >>> from langevin.preconditioners import RMS
         >>> compose(step_size=0.01, drift=Momentum(), preconditioner=RMS()).memory
         ('average', 'metric_average')
+        >>> short_and_long = Total((Momentum(10.0, beta=0.8), Momentum(100.0, beta=0.99)))
+        >>> compose(step_size=0.01, drift=short_and_long, invariant=True).memory
+        ('velocity_0', 'velocity_1', 'passing_velocity')
     """
-    return make(
-        Langevin,
-        "compose",
-        step_size,
-        temperature,
-        NoDrift() if drift is None else drift,
-        Identity() if preconditioner is None else preconditioner,
-        as_schedule("compose", "annealing", annealing),
-    )
+    check_bool("compose", "invariant", invariant)
+    metric, factor = Identity() if preconditioner is None else preconditioner, as_schedule("compose", "annealing", annealing)
+    if invariant:
+        if not isinstance(drift, ScaledAverage | Total):
+            what = "a scaled average of gradients, or a Total of them, when invariant"
+            raise needs("compose", "drift", what, drift, TypeError)
+        absorbed = as_noise("compose", noise)
+        return make(Invariant, "compose", step_size, temperature, drift, factor, adapt_steps, absorbed, metric)
+    if noise is not None:
+        raise needs("compose", "noise", "None for the published form: a correction needs invariant=True", noise)
+    return make(Langevin, "compose", step_size, temperature, NoDrift() if drift is None else drift, metric, factor, adapt_steps)
 
 
 NAMED: dict[str, Callable[..., Kernel]] = {"sgld": sgld, "psgld": psgld, "sgrld": sgrld, "sglrw": sglrw}

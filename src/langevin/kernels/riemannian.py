@@ -1,0 +1,115 @@
+"""Underdamped Langevin steps in a metric that moves with the position: SGRHMC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from torch import Tensor
+from typing_extensions import override
+
+from langevin.checks import check_field, needs
+from langevin.drifts import Memory, Number
+from langevin.kernels.base import Kernel, StepInputs
+from langevin.kernels.hamiltonian import Hamiltonian
+from langevin.preconditioners import Fisher, Preconditioner
+from langevin.targets import Evaluation
+
+__all__ = ["FRICTIONS", "Riemannian"]
+
+FRICTIONS = ("metric", "even")
+
+
+@dataclass(frozen=True)
+class Riemannian(Kernel):
+    """SGHMC in a metric F(θ): the complete recipe for ``H = U + |v|^2 / 2`` with D and Q that depend on θ.
+
+    With any root R of the inverse metric, ``R R^T = F(θ)^-1``,
+
+    ``dθ = R v dt``, ``dv = -(R^T grad U - τ Γ + C v) dt + sqrt(2 τ C) dW``, ``Γ_i = sum_j d R_ji / d θ_j``
+
+    so that ``Q = [[0, -R], [R^T, 0]]`` and ``D = diag(0, C)``, with ``C = c R^T R`` as in Ma, Chen and Fox (2015), section 4.2, or
+    ``C = c I``. The step is a splitting B O B A with the time step ``h^2 = 2 ε / (1 + β)`` and ``c h = 2 (1 - β) / (1 + β)``:
+
+        B   ``v <- v - (h / 2) (R^T g - τ Γ)``
+        O   ``v <- v - (c h / 2) R^T R (v + v') + sqrt(2 c h τ) R^T η``, v' the new v; or ``v <- β v + sqrt(τ (1 - β^2)) η``
+        B   as before
+        A   ``θ <- θ + h R(θ + (h / 2) R(θ) v) v``
+
+    In a metric of one it is `Hamiltonian`, v in units of h. At a fixed β and small ε the velocity is forgotten while the metric
+    changes as little as θ moves, so two places matter: A moves θ along the metric's own flow (midpoint rule), and O keeps N(0, τ I)
+    exactly. Then the error is O(ε) for any β (docs/theory.md, section 9). A plain Euler step, as published, is right for β -> 1
+    only: it takes a part ``2 β / (1 + β)`` of the slope of the metric, and v has a temperature that depends on θ.
+
+    Args:
+        beta: β, the share of the velocity that is kept where the friction is c, in [0, 1).
+        metric: F and its root, a `Fisher`.
+        friction: "metric" for ``C = c R^T R``, "even" for ``C = c I``.
+    """
+
+    memory: ClassVar[tuple[str, ...]] = ("velocity",)
+    is_elementwise: ClassVar[bool] = False
+    sees_position: ClassVar[bool] = True
+
+    beta: float = 0.9
+    metric: Fisher = field(kw_only=True)
+    friction: str = "metric"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_field(self, self.name, "beta", "0 <= beta < 1", lambda v: 0 <= v < 1)
+        if not isinstance(self.friction, str) or self.friction not in FRICTIONS:
+            raise needs(self.name, "friction", " or ".join(map(repr, FRICTIONS)), self.friction)
+
+    @override
+    def update(
+        self, position: Tensor, evaluation: Evaluation, noise: Tensor, memory: Memory, inputs: StepInputs
+    ) -> tuple[Tensor, Memory]:
+        (velocity,) = memory
+        (η,) = noise
+        metric, τ, β = self.metric, inputs.temperature, self.beta
+        stride, drag = (2 * inputs.step_size / (1 + β)) ** 0.5, (1 - β) / (1 + β)  # h, and c h / 2
+        here = metric.metric((), position)
+        force = metric.pull(here, evaluation.gradient)
+        gamma = metric.root_divergence(position)
+        if gamma is not None:
+            force = force - τ * gamma
+
+        velocity = velocity - 0.5 * stride * force
+        if self.friction == "even":
+            velocity = β * velocity + (τ * (1 - β * β)) ** 0.5 * η
+        else:
+            lost = metric.pull(here, drag * metric.spread(here, velocity) - (4 * drag * τ) ** 0.5 * η)
+            velocity = metric.damped(here, velocity - lost, drag)
+        velocity = velocity - 0.5 * stride * force
+
+        middle = metric.metric((), position + 0.5 * stride * metric.spread(here, velocity))
+        return position + stride * metric.spread(middle, velocity), (velocity,)
+
+    @override
+    def without_metric(self) -> tuple[Kernel, Preconditioner]:
+        if self.friction == "even":
+            return Hamiltonian(self.name, self.step_size, self.temperature, self.beta), self.metric
+        return self, self.metric  # the friction has the metric in it, too: heat does not scale with it as in a flat kernel
+
+    @override
+    def noise_scale(self, inputs: StepInputs) -> Number:
+        return (2 * inputs.temperature * inputs.step_size * (1 - self.beta)) ** 0.5
+
+    @property
+    @override
+    def description(self) -> str:
+        tau, friction = self.temperature, "c I" if self.friction == "even" else "c R^T R"
+        law = f"the target, effective temperature {tau:g}, up to O(ε) and the gradient's own noise"
+        if not self.metric.correction:
+            law = f"the target where the metric is constant, {law.partition(', ')[2]}; elsewhere off, since Γ is left out"
+        return "\n".join(
+            [
+                f"{self.name}: dθ = R v dt,  dv = -(R^T grad U - {tau:g} Γ + C v) dt + sqrt(2 * {tau:g} C) dW",
+                f"  R R^T = F(θ)^-1, F the metric; C = {friction}, {'with Γ' if self.metric.correction else 'Γ left out'}",
+                f"  time step h = sqrt(2 ε / (1 + β)), c = 2 (1 - {self.beta:g}) / ((1 + {self.beta:g}) h)",
+                f"  step size ε = {self.step_size}; beta {self.beta:g}, friction {self.friction}",
+                f"  target: exp(-U / {tau:g})",
+                f"  law: {law}",
+            ]
+        )
