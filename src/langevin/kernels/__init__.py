@@ -5,7 +5,9 @@ from langevin.kernels.complete import CompleteRecipe
 from langevin.kernels.hamiltonian import Hamiltonian
 from langevin.kernels.invariant import Invariant
 from langevin.kernels.langevin import Langevin
+from langevin.kernels.replica import Replica
 from langevin.kernels.scaled import Scaled
 from langevin.kernels.thermostat import Thermostat
 
 __all__ = ["CompleteRecipe", "Hamiltonian", "Invariant", "Kernel", "KernelState", "Langevin", "Scaled", "StepInputs", "Thermostat"]
+__all__ += ["Replica"]

@@ -156,7 +156,7 @@ class Invariant(Kernel):
         # While it adapts the scale knows the current gradient, which bounds the kick; frozen, it is a constant.
         learnt = self.drift.scale_update(scale, gradient, inputs.started)
         scale = follow(learnt, scale, inputs.adapting)
-        stride = (2 * self.drift.bias_factor * inputs.annealing * ε * (1 - β) / (1 + β)) ** 0.5
+        stride = self._stride(inputs)
         if self.absorbed is not None:
             # D knows the gradients before this one only, and is independent of its noise, as the law asks.
             noisy, read = gradient, self._read(known, gradient, scale, stride, inputs)
@@ -189,6 +189,19 @@ class Invariant(Kernel):
         whole = 2 * inputs.temperature + (1 - inputs.absorbing)  # not zero where nothing is absorbed
         speed = stride * drift.root(scale, velocity) + (2 * ε) ** 0.5 * last - (ε * gradient + half * drift.scale(scale, gradient))
         return self.absorbed.drag(known, speed, lambda vector, excess: drift.damped(scale, vector, whole, ε, half, excess))
+
+    @override
+    def at_temperature(self, memory: Memory, gradient: Tensor, warmth: Number, inputs: StepInputs) -> Memory:
+        # Both velocities lack half of the kick that the next step gives them; the rest has a variance in proportion to τ.
+        (velocity, last), rest, scale = memory[:2], memory[2:], memory[2 : 2 + len(self.drift.scale_memory)]
+        coming = 0.5 * (1 - warmth)
+        velocity = warmth * velocity + coming * self._stride(inputs) * self.drift.root(scale, gradient)
+        return velocity, warmth * last + coming * (2 * inputs.step_size) ** 0.5 * gradient, *rest
+
+    def _stride(self, inputs: StepInputs) -> Number:
+        """Return h."""
+        β = self.drift.smoothing
+        return (2 * self.drift.bias_factor * inputs.annealing * inputs.step_size * (1 - β) / (1 + β)) ** 0.5
 
     @override
     def noise_scale(self, inputs: StepInputs) -> Number:
