@@ -36,7 +36,7 @@ class Around(Kernel):
         if inner.group_size > 1 or inner.differs_by_chain or inner.takes_chances or inner.temperature == 0:
             raise needs(self.name, "kernel", "chains that do not meet, with one setting for all, at a temperature > 0", inner.name)
         if inner.step_size == AUTO or inner.has_open_bias or is_open(inner.gradient_noise):
-            raise needs(self.name, "kernel", "numbers: what is found before a run is found at one temperature", f"{inner.name}, auto")
+            raise needs(self.name, "kernel", "numbers: what sample() finds, it finds at one temperature", f"{inner.name}, auto")
         noise = inner.gradient_noise
         if noise is not None and not noise.is_elementwise:
             raise needs(self.name, "kernel", "an absorbed noise that is elementwise", type(noise).__name__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -57,7 +58,7 @@ class Replica(Around):
             ladder = tuple(check_number(self.name, "temperatures", each, "numbers") for each in ladder)
         except TypeError:
             ladder = ()
-        if len(ladder) < 2 or ladder[0] != 1 or any(high <= low for low, high in zip(ladder, ladder[1:], strict=False)):
+        if len(ladder) < 2 or ladder[0] != 1 or any(high <= low for low, high in pairwise(ladder)):
             raise needs(self.name, "temperatures", "two or more numbers that rise from 1", self.ladder)
         object.__setattr__(self, "ladder", ladder)
         check_integer(self.name, "swap_every", self.swap_every, 1)

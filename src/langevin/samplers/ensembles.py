@@ -26,7 +26,7 @@ def replica_exchange(
     temperature only; `samples.replicas` has all, and the trust check "swaps" says how often neighbours swap.
 
     Args:
-        kernel: the sampler of each chain, such as ``sgld(0.01)`` or ``msgld(0.01, invariant=True)``; its temperature is the target's.
+        kernel: the sampler of each chain, such as ``sgld(0.01)`` or ``msgld(0.01, invariant=True)``, at the target's temperature.
         temperatures: multiples of it, rising from 1: the last high enough to cross, neighbours so near that they swap. In d
             dimensions near a mode neighbours swap with a ratio of up to about ``1 + 3 / sqrt(d)``.
         swap_every: steps from one round of swaps to the next.
@@ -34,8 +34,7 @@ def replica_exchange(
             Swaps become rare where ``δ s`` is above about 2.
 
     Differs from: Deng et al. divide the correction by a factor F, which makes swaps more frequent and the law wrong: a smaller
-    number as `energy_noise` does that. Their noise is one number for both chains, ours one for each temperature. They estimate it
-    from further evaluations; "auto" takes the steps' own. Exact for Gaussian noise of known variance that is independent of the
+    number as `energy_noise` does that. They estimate the noise from further evaluations; "auto" takes the steps' own. Exact for Gaussian noise of known variance that is independent of the
     gradient's; that of minibatches is correlated with it, which biases one step in `swap_every`.
 
     Example:

@@ -297,8 +297,8 @@ def _swaps(rates: Tensor) -> Check:
     text = "share of rounds in which the neighbours that swap least do (energies taken as exact)"
     if value < MIN_SWAPS:
         text = (
-            f"hardly any swaps: the chains of temperatures {worst + 1} and {worst + 2} of the ladder swap in {value:.2%} of the rounds, "
-            f"so what the hot chains find does not reach the cold ones. Put a temperature between them."
+            f"hardly any swaps: the chains of temperatures {worst + 1} and {worst + 2} of the ladder swap in {value:.2%} of "
+            f"the rounds, so what the hot chains find does not reach the cold ones. Put a temperature between them."
         )
     return Check("swaps", value, None, value >= MIN_SWAPS, text)
 
