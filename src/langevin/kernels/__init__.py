@@ -2,6 +2,7 @@
 
 from langevin.kernels.base import Kernel, KernelState, StepInputs
 from langevin.kernels.complete import CompleteRecipe
+from langevin.kernels.cycles import Cycles
 from langevin.kernels.hamiltonian import Hamiltonian
 from langevin.kernels.invariant import Invariant
 from langevin.kernels.langevin import Langevin
@@ -10,4 +11,4 @@ from langevin.kernels.scaled import Scaled
 from langevin.kernels.thermostat import Thermostat
 
 __all__ = ["CompleteRecipe", "Hamiltonian", "Invariant", "Kernel", "KernelState", "Langevin", "Scaled", "StepInputs", "Thermostat"]
-__all__ += ["Replica"]
+__all__ += ["Cycles", "Replica"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from langevin.checks import needs
-from langevin.kernels import Kernel, Replica
+from langevin.kernels import Cycles, Kernel, Replica
 
-__all__ = ["replica_exchange"]
+__all__ = ["cyclical_annealing", "replica_exchange"]
 
 
 def replica_exchange(
@@ -34,11 +34,13 @@ def replica_exchange(
             Swaps become rare where ``δ s`` is above about 2.
 
     Differs from: Deng et al. divide the correction by a factor F, which makes swaps more frequent and the law wrong: a smaller
-    number as `energy_noise` does that. They estimate the noise from further evaluations; "auto" takes the steps' own. Exact for Gaussian noise of known variance that is independent of the
-    gradient's; that of minibatches is correlated with it, which biases one step in `swap_every`.
+    number as `energy_noise` does that. They estimate the noise from further evaluations; "auto" takes the steps' own. Exact for
+    Gaussian noise of known variance that is independent of the gradient's; that of minibatches is correlated with it, which
+    biases one step in `swap_every`.
 
     Example:
-        >>> kernel = replica_exchange(sgld(0.01), temperatures=(1.0, 4.0), swap_every=5)
+        >>> import langevin as lv
+        >>> kernel = replica_exchange(lv.sgld(0.01), temperatures=(1.0, 4.0), swap_every=5)
         >>> kernel.group_size, kernel.temperatures
         (2, (1.0, 4.0))
     """
@@ -53,6 +55,47 @@ def replica_exchange(
         ladder=ladder,
         swap_every=swap_every,
         energy_noise=energy_noise,
+    )
+
+
+def cyclical_annealing(
+    kernel: Kernel, *, cycle_length: int, hottest: float = 10.0, hot: float = 0.2, cold: float = 0.4
+) -> Cycles:
+    """Cyclical sampling whose cycles have the weights of the posterior, around any sampler (ours; the aim of section 6).
+
+    ``θ' = θ_new`` with probability ``min(1, w / w_kept)``, else the place that was taken last; ``log w = sum (1 / τ_t - 1 / τ_t+1) U(θ_t)``
+
+    Each cycle heats the chain, cools it slowly and then decides, by what its energy was on the way, whether the mode that it
+    found is taken; draws are kept only after that, at the target's temperature and with the step size of `kernel`. A cycle that is not
+    taken goes back to the last place, so that a good mode counts as often as it should.
+
+    Args:
+        kernel: the sampler of all steps, such as ``sgld(0.01)``, with the step size that its law needs.
+        cycle_length: steps in a cycle.
+        hottest: temperature of the hot phase as a multiple of the kernel's: so high that a chain crosses between modes there.
+        hot: share of a cycle at that temperature: so long that the chain forgets where it was.
+        cold: share of a cycle that samples, at the kernel's temperature. Between both it cools: the slower, the more cycles are taken.
+
+    Differs from: cyclical step sizes (Zhang et al. 2020, `schedules.cyclical`) heat by steps that are too large: their modes come with
+    the weights of the restart, not with those of the posterior, and draws at the start of a phase are hot (docs/modes.md).
+
+    Example:
+        >>> import langevin as lv
+        >>> kernel = cyclical_annealing(lv.sgld(0.01), cycle_length=1000)
+        >>> [kernel.explores(step) for step in (0, 600, 601, 999)]
+        [True, True, False, False]
+    """
+    if not isinstance(kernel, Kernel):
+        raise needs("cyclical_annealing", "kernel", "a sampler such as sgld(step_size=...)", kernel, TypeError)
+    return Cycles(
+        "cyclical_annealing",
+        kernel.step_size,
+        kernel.temperature,
+        inner=kernel,
+        cycle_length=cycle_length,
+        hottest=hottest,
+        hot=hot,
+        cold=cold,
     )
 
 
