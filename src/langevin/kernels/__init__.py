@@ -2,6 +2,7 @@
 
 from langevin.kernels.base import Kernel, KernelState, StepInputs
 from langevin.kernels.complete import CompleteRecipe
+from langevin.kernels.contour import Contour
 from langevin.kernels.cycles import Cycles
 from langevin.kernels.hamiltonian import Hamiltonian
 from langevin.kernels.invariant import Invariant
@@ -11,4 +12,4 @@ from langevin.kernels.scaled import Scaled
 from langevin.kernels.thermostat import Thermostat
 
 __all__ = ["CompleteRecipe", "Hamiltonian", "Invariant", "Kernel", "KernelState", "Langevin", "Scaled", "StepInputs", "Thermostat"]
-__all__ += ["Cycles", "Replica"]
+__all__ += ["Contour", "Cycles", "Replica"]

@@ -208,7 +208,7 @@ def _temperature(run: Evidence) -> list[Check]:
     """Look at the temperature of all elements, and at that of the worst one."""
     tau = run.temperature
     if not tau:
-        text = "the sampler is an optimizer, of temperature 0" if tau == 0 else "the chains have different temperatures"
+        text = "the sampler is an optimizer, of temperature 0" if tau == 0 else "the chains have different temperatures, or none"
         return [Check("temperature", None, None, None, text)]
     value, error = (float(number) for number in run.heat.temperature)
     if math.isnan(value):
