@@ -56,9 +56,9 @@ def learn_contour(
         batch_size: rows per step; None takes all data.
         seed: of everything random. The run that follows should have another, or its chains begin with the same noise.
 
-    Differs from: Deng et al. go on learning while they sample, each chain by itself, and their V jumps from piece to piece in the weights;
-    ours is frozen and continuous, so that the weights are exact for any V. Their update of ψ is, for ζ = 1 and to first order in its rate,
-    the one here, which is that of Wang and Landau (2001).
+    Differs from: Deng et al. go on learning while they sample, each chain by itself, and their V jumps from piece to piece in the
+    weights; ours is frozen and continuous, so that the weights are exact for any V. Their update of ψ is, for ζ = 1 and to first
+    order in its rate, the one here, which is that of Wang and Landau (2001).
 
     Example:
         >>> import langevin as lv
@@ -104,10 +104,10 @@ def learn_contour(
             rate = min(1.0, _FULL_RATE * updates / (update + 1))
             value += rate * _RATE * bins * share
             value[1:] = value[0] + (value.diff() / gap).clamp(-1 - _STEEPEST, _STEEPEST - 1).cumsum(0) * gap
-            visited += share
+            visited += share * (rate < 1)
     if not bool(torch.isfinite(state.position).all()):
         raise needs(who, "kernel", "steps so small that chains stay finite where the energy is high", kernel.step_size)
-    empty = int((visited < 0.1 * visited.mean()).sum())
+    empty = int((visited < 0.03 * visited.mean()).sum())
     if empty:
         what = f"a range that chains get to see: {empty} of {bins + 1} knots were hardly visited; take more steps, or another range"
         raise needs(who, "energies", what, energies)
@@ -121,6 +121,7 @@ def _shares(kernel: Contour, energy: Tensor) -> Tensor:
     count = torch.zeros(len(kernel.log_density), dtype=torch.float64)
     count.index_add_(0, below, 1 - way)
     count.index_add_(0, below + 1, way)
+    count[[0, -1]] *= 2  # the ends have one side only
     return count / total
 
 
