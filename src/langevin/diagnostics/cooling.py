@@ -26,7 +26,7 @@ class Cooled(NamedTuple):
 
 
 def cooled(samples: Samples, *, tolerance: float = 0.05) -> Cooled:
-    """Find the draws of a cyclical schedule that have cooled: those whose steps are so small that the energy is that of small steps.
+    """Find the draws of a cyclical schedule that have cooled: their steps are so small that energies are those of small steps.
 
     The mean energy near a mode is ``dim τ / 2`` above its minimum, so an excess of 5 percent of that is a temperature 5 percent too
     high. Draws are sorted by step size into 20 parts; the last quarter of them, the smallest steps, says what cold is.

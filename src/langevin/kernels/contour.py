@@ -103,8 +103,8 @@ class Contour(Around):
     def description(self) -> str:
         return "\n".join(
             [
-                f"{self.name}: draws of exp(-U / {self.temperature:g} - V(U)): they are of the target only with the weights exp(V(U))",
-                f"  (langevin.contour_weights); V is linear between {len(self.log_density)} knots, {self.low:g} <= U <= {self.high:g}",
+                f"{self.name}: draws of exp(-U / {self.temperature:g} - V(U)), which are the target's only with weights exp(V(U))",
+                f"  (contour_weights); V is linear between {len(self.log_density)} knots, {self.low:g} <= U <= {self.high:g}",
                 f"  Each step, with g (1 + τ V'(U)) as its gradient, is {self.inner.description}",
             ]
         )

@@ -31,8 +31,9 @@ class Cycles(Around):
     particle): places have the law ``exp(-U / τ)`` as far as the hot phase forgets where it began. Then the cold phase samples from
     there, and only its draws are kept.
 
-    White noise of an energy estimate, of variance s^2, multiplies every weight by the same ``exp(s^2 sum (1 / τ_1 - 1 / τ_2)^2 / 2)`` on
-    average, which drops out: it need not be known. It makes weights differ by s^2 times that sum, small where cooling takes many steps.
+    White noise of an energy estimate, of variance s^2, multiplies every weight by the same
+    ``exp(s^2 sum (1 / τ_1 - 1 / τ_2)^2 / 2)`` on average, which drops out: it need not be known. It makes log weights differ by a
+    variance of s^2 times that sum, which is small where cooling takes many steps.
 
     Args:
         cycle_length: steps in a cycle.
@@ -143,8 +144,8 @@ class Cycles(Around):
         hot, cooling, cold = self._hot_steps, self._cooling_steps, self.cycle_length - self._decision - 1
         return "\n".join(
             [
-                f"{self.name}: cycles of {self.cycle_length} steps: {hot} at {self.hottest:g} times the temperature, {cooling} that cool it,",
-                f"  one that takes the new place or goes back to the last (annealed importance weights), {cold} whose draws are kept",
+                f"{self.name}: cycles of {self.cycle_length} steps: {hot} at {self.hottest:g} times the temperature, {cooling} that cool,",
+                f"  one that takes the new place or goes back to the last (annealed importance weights), {cold} with draws",
                 f"  Each step is {self.inner.description}",
             ]
         )

@@ -58,26 +58,24 @@ def replica_exchange(
     )
 
 
-def cyclical_annealing(
-    kernel: Kernel, *, cycle_length: int, hottest: float = 10.0, hot: float = 0.2, cold: float = 0.4
-) -> Cycles:
+def cyclical_annealing(kernel: Kernel, *, cycle_length: int, hottest: float = 10.0, hot: float = 0.2, cold: float = 0.4) -> Cycles:
     """Cyclical sampling whose cycles have the weights of the posterior, around any sampler (ours; the aim of section 6).
 
-    ``θ' = θ_new`` with probability ``min(1, w / w_kept)``, else the place that was taken last; ``log w = sum (1 / τ_t - 1 / τ_t+1) U(θ_t)``
+    ``θ' = θ_new`` with probability ``min(1, w / w_kept)``, else the last place; ``log w = sum (1 / τ_t - 1 / τ_t+1) U(θ_t)``
 
     Each cycle heats the chain, cools it slowly and then decides, by what its energy was on the way, whether the mode that it
-    found is taken; draws are kept only after that, at the target's temperature and with the step size of `kernel`. A cycle that is not
-    taken goes back to the last place, so that a good mode counts as often as it should.
+    found is taken; draws are kept only after that, at the target's temperature and with the step size of `kernel`. A cycle that is
+    not taken goes back to the last place, so that a good mode counts as often as it should.
 
     Args:
         kernel: the sampler of all steps, such as ``sgld(0.01)``, with the step size that its law needs.
         cycle_length: steps in a cycle.
         hottest: temperature of the hot phase as a multiple of the kernel's: so high that a chain crosses between modes there.
         hot: share of a cycle at that temperature: so long that the chain forgets where it was.
-        cold: share of a cycle that samples, at the kernel's temperature. Between both it cools: the slower, the more cycles are taken.
+        cold: share of a cycle that samples, at the kernel's temperature. In between it cools: slowly, so that cycles are taken.
 
-    Differs from: cyclical step sizes (Zhang et al. 2020, `schedules.cyclical`) heat by steps that are too large: their modes come with
-    the weights of the restart, not with those of the posterior, and draws at the start of a phase are hot (docs/modes.md).
+    Differs from: cyclical step sizes (Zhang et al. 2020, `schedules.cyclical`) heat by steps that are too large: their modes come
+    with the weights of the restart, not with those of the posterior, and draws at the start of a phase are hot (docs/modes.md).
 
     Example:
         >>> import langevin as lv
