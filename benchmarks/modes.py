@@ -3,7 +3,7 @@
     python benchmarks/modes.py | tee docs/benchmarks/modes.txt
 
 Gaussians of variance 0.03 at {-4, -2, 0, 2, 4}^2; all chains start in the middle. Each row has the same number of gradients:
-32 chains (8 groups of 4 temperatures for replica exchange), 40,000 steps. Columns: modes that a chain visits (mean, and fewest of any chain);
+32 chains (8 groups of 4 temperatures for replica exchange), 40,000 steps. Columns: modes that a chain visits (mean, and fewest);
 root mean square and largest of the relative errors of the 25 weights, all chains pooled, and what chance makes of the former (from
 the spread of chains); variance around the nearest mode, over the true one; seconds.
 """
@@ -120,7 +120,10 @@ def main() -> None:
     std = VARIANCE**0.5
     case("1. Equal weights, exact energies and gradients", lv.targets.mixture(MEANS, std=std), is_noisy=False)
     case("2. Weights 5 : 1 : 1, exact", lv.targets.mixture(MEANS, std=std, weights=UNEQUAL), is_noisy=False)
-    title = f"3. Weights 5 : 1 : 1, noisy: {GRADIENT_NOISE:g} in gradients g, {ENERGY_NOISE:g} and theta . g in energies"
+    title = (
+        f"3. Weights 5 : 1 : 1, noise of standard deviation {ENERGY_NOISE:g} (and theta . gradient's) in energies, "
+        f"{GRADIENT_NOISE:g} in gradients"
+    )
     case(title, lv.targets.mixture(MEANS, std=std, weights=UNEQUAL), is_noisy=True)
 
 

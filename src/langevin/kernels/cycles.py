@@ -144,8 +144,8 @@ class Cycles(Around):
         hot, cooling, cold = self._hot_steps, self._cooling_steps, self.cycle_length - self._decision - 1
         return "\n".join(
             [
-                f"{self.name}: cycles of {self.cycle_length} steps: {hot} at {self.hottest:g} times the temperature, {cooling} that cool,",
-                f"  one that takes the new place or goes back to the last (annealed importance weights), {cold} with draws",
+                f"{self.name}: cycles of {self.cycle_length} steps: {hot} at {self.hottest:g} times τ, {cooling} that cool,",
+                f"  one that takes the new place or goes back (annealed importance weights), {cold} whose draws are kept",
                 f"  Each step is {self.inner.description}",
             ]
         )
