@@ -82,3 +82,37 @@ def test_an_optimizer_refuses_a_kernel_that_needs_energies_or_other_chains():
 
     with pytest.raises(ValueError, match="replica_exchange, which needs the energy or other chains"):
         Exchanging([torch.nn.Parameter(torch.zeros(2))], 0.1, num_data=10)
+
+
+INNER = lv.sghmc(0.004)
+AROUND = {
+    "replica": lv.replica_exchange(INNER, temperatures=(1.0, 3.0), swap_every=3, energy_noise="auto"),
+    "cycles": lv.cyclical_annealing(INNER, cycle_length=20),
+    "contour": lv.kernels.Contour("contour", INNER.step_size, inner=INNER, low=0.0, high=6.0, log_density=(0.0, -2.0, -5.0)),
+}
+
+
+@pytest.mark.parametrize("name", AROUND)
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of the interrupt
+def test_a_run_that_is_cut_goes_on_with_the_same_bits(name, tmp_path):
+    def stop(done, total):
+        if done >= 300:
+            raise KeyboardInterrupt
+
+    settings = {"num_steps": 700, "warmup": 5}
+    whole = run(AROUND[name], chains=4, **settings)
+    cut = run(AROUND[name], chains=4, out=tmp_path / "run", **{**settings, "progress": stop})
+    assert cut.draws.shape[1] < whole.draws.shape[1]
+    resumed = lv.resume(tmp_path / "run", AROUND[name], TARGET, progress=False)
+    assert torch.equal(resumed.draws, whole.draws)
+    if name == "replica":
+        assert torch.equal(resumed.replicas.draws, whole.replicas.draws)
+        assert resumed.replicas.temperatures == (1.0, 3.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cycles", "contour"])
+def test_samplers_around_others_are_compiled_too(name):
+    torch.testing.assert_close(
+        run(AROUND[name], chains=4, compile=True).draws, run(AROUND[name], chains=4).draws, rtol=1e-9, atol=1e-9
+    )

@@ -44,6 +44,12 @@ class Around(Kernel):
             what = "one that says what another temperature makes of its memory (Kernel.at_temperature)"
             raise needs(self.name, "kernel", what, f"{inner.name}, which remembers {', '.join(inner.memory)}")
 
+    def _chances(self, inputs: StepInputs) -> Tensor:
+        """Return the uniform number of each chain, (chains, 1), or fail where a step by hand has none."""
+        if not isinstance(inputs.chance, Tensor):
+            raise needs(self.name, "inputs", "a chance for each chain, as langevin.sample draws them", inputs.chance)
+        return inputs.chance
+
     @property
     @override
     def memory(self) -> tuple[str, ...]:

@@ -117,8 +117,6 @@ class Cycles(Around):
     def update(
         self, position: Tensor, evaluation: Evaluation, noise: Tensor, memory: Memory, inputs: StepInputs
     ) -> tuple[Tensor, Memory]:
-        if not isinstance(inputs.chance, Tensor):
-            raise needs(self.name, "inputs", "a chance for each chain, as langevin.sample draws them", inputs.chance)
         split, end = len(self.inner.memory), len(self.inner.memory) + len(_OWN)
         own, (last, log_weight, kept_weight, kept), kept_own = memory[:split], memory[split:end], memory[end:]
         now = torch.as_tensor(inputs.round, device=position.device)
@@ -129,7 +127,7 @@ class Cycles(Around):
         moved, after = self.inner.update(position, evaluation, noise, own, inputs)
 
         # The step that decides moves nothing: the gradient of the place that was kept is not known.
-        takes = inputs.chance.log() < log_weight - kept_weight
+        takes = self._chances(inputs).log() < log_weight - kept_weight
         moved = torch.where(decides, torch.where(takes, position, kept), moved)
         places = tuple(torch.where(takes, new, old) for new, old in zip(own, kept_own, strict=True))
         after = tuple(torch.where(decides, there, then) for there, then in zip(places, after, strict=True))

@@ -150,15 +150,13 @@ class Replica(Around):
 
     def _sources(self, rows: Tensor, slots: Tensor, energy: Tensor, taus: Tensor, variance: Tensor, inputs: StepInputs) -> Tensor:
         """Return which chain comes to each place, (chains,)."""
-        if not isinstance(inputs.chance, Tensor):
-            raise needs(self.name, "inputs", "a chance for each chain, as langevin.sample draws them", inputs.chance)
         now = torch.as_tensor(inputs.round, device=rows.device)
         step = torch.where((slots + now) % 2 == 0, 1, -1)
         meets = (slots + step >= 0) & (slots + step < len(self.ladder)) & (now >= 0)
         other = torch.where(meets, rows + step, rows)
         gap = 1 / taus - 1 / taus[other]
         gain = gap * (energy - energy[other]) - 0.5 * gap * gap * (variance + variance[other])
-        chance = inputs.chance[torch.minimum(rows, other)]  # that of the colder one decides for both
+        chance = self._chances(inputs)[torch.minimum(rows, other)]  # that of the colder one decides for both
         return torch.where((chance.log() < gain)[:, 0], other, rows)
 
     @staticmethod
