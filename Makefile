@@ -48,6 +48,7 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/step_size.py | tee docs/benchmarks/step_size.txt
 	$(BIN)/python benchmarks/work.py | tee docs/benchmarks/work.txt
 	$(BIN)/python benchmarks/corrected_forms.py | tee docs/benchmarks/corrected_forms.txt
+	$(BIN)/python benchmarks/modes.py | tee docs/benchmarks/modes.txt
 	$(BIN)/python benchmarks/kronecker.py | tee docs/benchmarks/kronecker.txt
 	$(BIN)/python benchmarks/lint.py | tee docs/benchmarks/lint.txt
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/blocks.py | tee docs/benchmarks/blocks.txt

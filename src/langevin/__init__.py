@@ -41,6 +41,7 @@ from langevin.store import ChainStatus, Samples, load_samples
 from langevin.store.bank import CorruptDrawError, SampleBank
 from langevin.targets import Model, Posterior, last_layer, likelihoods, priors
 from langevin.trust import Trust, TrustWarning
+from langevin.tuning import contour_weights, learn_contour
 
 __version__ = "0.1.0"
 
@@ -63,6 +64,7 @@ __all__ = [
     "TrustWarning",
     "choice",
     "choose_prior",
+    "contour_weights",
     "correlation_cholesky",
     "diagnostics",
     "drifts",
@@ -73,6 +75,7 @@ __all__ = [
     "interval",
     "kernels",
     "last_layer",
+    "learn_contour",
     "likelihoods",
     "lint",
     "llc",

@@ -75,6 +75,9 @@ def check_arguments(
         if not columns:
             raise needs("sample", "batch_size", "None when there is no data", batch_size)
         check_integer("sample", "batch_size", batch_size, 1)
+        if kernel.needs_exact_energy:
+            what = f'None for {kernel.name}, which takes energies as exact; energy_noise="auto" corrects for their noise'
+            raise needs("sample", "batch_size", what, batch_size)
         if batch_size > len(columns[0]):
             raise needs("sample", "batch_size", f"at most the {len(columns[0])} rows of the data", batch_size)
     if control_variate is not None:

@@ -106,7 +106,7 @@ class Plan:
             "recipe": None if self.recipe is None else list(self.recipe),
             "scale": type(self.kernel.scale).__name__ if isinstance(self.kernel, Scaled) else None,
             "num_data": self.num_data, "temperature": self.kernel.target_temperature, "batches": self.batches,
-            "noise": self._noise_kind,
+            "noise": self._noise_kind, "temperatures": list(self.kernel.temperatures),
         }  # fmt: skip
 
     @property
@@ -123,7 +123,9 @@ class Plan:
     @property
     def about(self) -> About:
         """What the samples are told."""
-        return About(self.description, self.what, self.kernel.target_temperature, self.warmup_gradients)
+        return About(
+            self.description, self.what, self.kernel.target_temperature, self.warmup_gradients, self.kernel.temperatures
+        )  # fmt: skip
 
     @property
     def num_draws(self) -> int:

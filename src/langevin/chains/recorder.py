@@ -87,7 +87,8 @@ class Recorded(NamedTuple):
                     values[name] = values[name].clone()
                     values[name][gone] = torch.nan
             store.write(self.kept, values)
-        heat = self._with_heat(plan, trace, steps, stopped, is_exact=not block.drawn)
+        is_smooth = not block.drawn and not plan.kernel.temperatures  # a swap is no step of the path
+        heat = self._with_heat(plan, trace, steps, stopped, is_exact=is_smooth)
         return Recorded(trace.state, stopped, self.kept + len(places), judged, moments, heat)
 
     def judge_last(self, plan: Plan, gradient_fn: GradientFn, *, trust_errors: bool) -> Recorded:

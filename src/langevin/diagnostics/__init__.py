@@ -7,11 +7,13 @@ measures can: the kernel Stein discrepancy, the effective temperature, and the d
     can it be trusted?       samples.trust, which `sample` computes by itself and warns of
     do the chains agree?     ess, rhat, mcse, autocorrelation
     is it the target's law?  ksd, effective_temperature (they need its gradient)
+    which draws are cold?    cooled, for cyclical step sizes
     how far is it off?       moment_errors, sliced_wasserstein, mode_shares, grid_total_variation (they need the answer)
     what does it look like?  trace, running_mean, autocorrelation_plot, pair
 """
 
 from langevin.diagnostics.convergence import acceptance_rate, autocorrelation, ess, mcse, rhat
+from langevin.diagnostics.cooling import Cooled, cooled
 from langevin.diagnostics.plots import autocorrelation_plot, pair, running_mean, trace
 from langevin.diagnostics.reference import MomentErrors, grid_total_variation, mode_shares, moment_errors, sliced_wasserstein
 from langevin.diagnostics.stein import kernel_stein_discrepancy, ksd
@@ -23,12 +25,14 @@ from langevin.diagnostics.temperature import (
 )
 
 __all__ = [
+    "Cooled",
     "MomentErrors",
     "Temperature",
     "acceptance_rate",
     "autocorrelation",
     "autocorrelation_plot",
     "configurational_temperature",
+    "cooled",
     "effective_temperature",
     "ess",
     "grid_total_variation",

@@ -65,7 +65,11 @@ def draw_block(kernel: Kernel, gradient_fn: GradientFn, like: Tensor, seed: int,
     """
     noises = [_noise(seed, purpose, chains, steps, like, kernel.noise_kind) for purpose in UPDATE_NOISES[: kernel.num_noises]]
     noise = noises[0][:, None] if len(noises) == 1 else torch.stack(noises, 1)  # one noise is not copied
-    return Block(steps, noise, kernel.inputs_of(steps), gradient_fn.draw(steps))
+    inputs = kernel.inputs_of(steps)
+    if kernel.takes_chances:
+        chances = torch.special.ndtr(_noise(seed, Purpose.CHANCE, chains, steps, like[:, :1]))
+        inputs = [each._replace(chance=row) for each, row in zip(inputs, chances, strict=True)]
+    return Block(steps, noise, inputs, gradient_fn.draw(steps))
 
 
 def _noise(seed: int, purpose: Purpose, chains: Sequence[int], steps: range, like: Tensor, kind: str = "normal") -> Tensor:

@@ -41,6 +41,8 @@ class StepInputs(NamedTuple):
     started: Number = 1.0  # 0 at the first step, 1 afterwards
     absorbing: Number = 1.0  # 1 where the gradient's noise is absorbed; 0 at temperature 0, where no noise has a place
     seen: Number = math.inf  # gradients before this one, where averages are kept of all that came
+    round: Number = -1.0  # for kernels that decide something: which of their rounds this step has, from 0 on; -1 for none
+    chance: Number = -1.0  # a uniform number of each chain, (chains, 1), for kernels that take one; -1 for none
 
 
 def follow(learnt: Memory, before: Memory, adapting: Number) -> Memory:
@@ -117,6 +119,34 @@ class Kernel(ABC):
     def group_size(self) -> int:
         """How many consecutive chains meet in `update`: they run, and stop, together. 1 for chains that do not see each other."""
         return 1
+
+    @property
+    def takes_chances(self) -> bool:
+        """Whether `update` decides something by chance: each chain then has a uniform number at every step, in the inputs."""
+        return False
+
+    @property
+    def needs_exact_energy(self) -> bool:
+        """Whether `update` takes the energy at its word, so that minibatches would make its law wrong."""
+        return False
+
+    @property
+    def temperatures(self) -> tuple[float, ...]:
+        """The temperatures of the chains of a group, where these differ: draws are of the first, which is the target's."""
+        return ()
+
+    def at_temperature(self, memory: Memory, gradient: Tensor, warmth: Number, inputs: StepInputs) -> Memory:
+        """Return the memory of chains whose temperature is now warmth**2 times what it was: velocities grow by `warmth`.
+
+        Args:
+            memory: before.
+            gradient: where the chains are, which the next step takes: a velocity that lags by half a kick grows but for that.
+            warmth: a number, or (chains, 1); nothing changes, to the last bit, where it is 1.
+            inputs: of the next step.
+        """
+        if self.memory:
+            raise needs(self.name, "kernel", "one that says what a change of temperature makes of its memory", self.memory)
+        return ()
 
     @abstractmethod
     def update(

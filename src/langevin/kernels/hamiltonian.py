@@ -46,6 +46,11 @@ class Hamiltonian(Kernel):
         return position + velocity, (velocity,)
 
     @override
+    def at_temperature(self, memory: Memory, gradient: Tensor, warmth: Number, inputs: StepInputs) -> Memory:
+        (velocity,) = memory  # half a kick of the gradient is still to come
+        return (warmth * velocity + (0.5 * (1 - warmth)) * inputs.step_size * gradient,)
+
+    @override
     def noise_scale(self, inputs: StepInputs) -> Number:
         return (2 * inputs.temperature * inputs.step_size * (1 - self.beta)) ** 0.5
 

@@ -268,6 +268,18 @@ class Invariant(Kernel):
         return self.absorbed.drag(known, speed, lambda vector, excess: moves.damped(vector, excess, whole))
 
     @override
+    def at_temperature(self, memory: Memory, gradient: Tensor, warmth: Number, inputs: StepInputs) -> Memory:
+        # All velocities lack half of the kick that the next step gives them; the rest has a variance in proportion to τ.
+        velocities, last, scales, metric_memory, _ = self._split(memory)
+        moves = Moves(self.parts, scales, self.preconditioner, metric_memory, inputs)
+        pulled, coming = moves.spread(gradient), 0.5 * (1 - warmth)
+        lasting = [
+            warmth * velocity + coming * stride * part.root(scale, pulled)
+            for part, scale, stride, velocity in zip(self.parts, scales, moves.strides, velocities, strict=True)
+        ]
+        return *lasting, warmth * last + coming * (2 * inputs.step_size) ** 0.5 * pulled, *memory[len(lasting) + 1 :]
+
+    @override
     def noise_scale(self, inputs: StepInputs) -> Number:
         # sqrt(ε τ / 2) (η + η') and (h / 2) sqrt(τ (1 - β^2)) ξ', where G is one, as in the first step
         inertia = sum(part.bias_factor * inputs.annealing * (1 - part.smoothing) ** 2 / 2 for part in self.parts)

@@ -102,6 +102,10 @@ class Langevin(Kernel):
         return moved, self.drift.update(averages, gradient) + metric_memory
 
     @override
+    def at_temperature(self, memory: Memory, gradient: Tensor, warmth: Number, inputs: StepInputs) -> Memory:
+        return memory  # averages of gradients: they forget by themselves
+
+    @override
     def reach(self, memory: Memory, inputs: StepInputs) -> Number | None:
         split, metric = len(self.drift.memory), self.preconditioner
         gain = self.drift.gain(memory[:split])

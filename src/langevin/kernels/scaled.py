@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -13,17 +11,16 @@ from typing_extensions import override
 
 from langevin.checks import needs
 from langevin.drifts import Memory, Number
-from langevin.gradient_noise import GradientNoise
+from langevin.kernels.around import Around
 from langevin.kernels.base import Kernel, StepInputs
 from langevin.scales import Scale
-from langevin.schedules import Schedule
 from langevin.targets import Evaluation
 
 __all__ = ["Scaled"]
 
 
 @dataclass(frozen=True)
-class Scaled(Kernel):
+class Scaled(Around):
     """A sampler that runs in ``y = R^-1 θ``; use `Scaled.of` to build one.
 
     With ``U(R y)`` as its energy the sampler sees the gradient ``R^T g`` and moves y; θ moves by R times that. So SGLD becomes
@@ -35,7 +32,6 @@ class Scaled(Kernel):
         scale: R.
     """
 
-    inner: Kernel = field(kw_only=True)
     scale: Scale = field(kw_only=True)
 
     @classmethod
@@ -52,38 +48,18 @@ class Scaled(Kernel):
 
     @property
     @override
-    def memory(self) -> tuple[str, ...]:
-        return self.inner.memory
-
-    @property
-    @override
-    def num_noises(self) -> int:
-        return self.inner.num_noises
-
-    @property
-    @override
-    def noise_kind(self) -> str:
-        return self.inner.noise_kind
-
-    @property
-    @override
     def is_elementwise(self) -> bool:
         return self.inner.is_elementwise and self.scale.is_elementwise
 
     @property
     @override
-    def differs_by_chain(self) -> bool:
-        return self.inner.differs_by_chain
+    def sees_position(self) -> bool:
+        return self.inner.sees_position
 
     @property
     @override
     def constants(self) -> dict[str, Tensor]:
         return {f"scale_{index}": tensor for index, tensor in enumerate(self.scale.tensors)} | self.inner.constants
-
-    @property
-    @override
-    def needs_energy(self) -> bool:
-        return self.inner.needs_energy
 
     @property
     @override
@@ -106,62 +82,8 @@ class Scaled(Kernel):
         return self.formula(position, evaluation, noise, memory, inputs)
 
     @override
-    def inputs(self, step: int, *, seen: int | None = None, step_size: float | None = None) -> StepInputs:
-        return self.inner.inputs(step, seen=seen, step_size=step_size)
-
-    @property
-    @override
-    def is_steady(self) -> bool:
-        return self.inner.is_steady
-
-    @override
-    def explores(self, step: int) -> bool:
-        return self.inner.explores(step)
-
-    @override
-    def start(self, position: Tensor) -> Memory:
-        return self.inner.start(position)
-
-    @override
-    def for_run(self, warmup: int, position: Tensor) -> Kernel:
-        return dataclasses.replace(self, inner=self.inner.for_run(warmup, position))
-
-    @override
-    def with_step_size(self, step_size: float | Schedule) -> Self:
-        inner = self.inner.with_step_size(step_size)
-        return dataclasses.replace(self, step_size=inner.step_size, inner=inner)
-
-    @property
-    @override
-    def has_open_bias(self) -> bool:
-        return self.inner.has_open_bias
-
-    @override
-    def with_bias_factor(self, factor: float) -> Self:
-        return dataclasses.replace(self, inner=self.inner.with_bias_factor(factor))
-
-    @property
-    @override
-    def gradient_noise(self) -> GradientNoise | None:
-        return self.inner.gradient_noise
-
-    @override
-    def with_gradient_noise(self, noise: GradientNoise | None) -> Self:
-        return dataclasses.replace(self, inner=self.inner.with_gradient_noise(noise))
-
-    @override
-    def noise_scale(self, inputs: StepInputs) -> Number:
-        return self.inner.noise_scale(inputs)
-
-    @property
-    @override
-    def target_temperature(self) -> float | None:
-        return self.inner.target_temperature
-
-    @property
-    @override
-    def effective_temperature(self) -> float | None:
-        return self.inner.effective_temperature
+    def at_temperature(self, memory: Memory, gradient: Tensor, warmth: Number, inputs: StepInputs) -> Memory:
+        return self.inner.at_temperature(memory, self.scale.pull(gradient), warmth, inputs)
 
     @property
     @override

@@ -95,6 +95,11 @@ class Thermostat(Kernel):
         return position + velocity, (velocity, friction + (τ / (τ * τ + _TINY) / self.thermal_mass) * excess)
 
     @override
+    def at_temperature(self, memory: Memory, gradient: Tensor, warmth: Number, inputs: StepInputs) -> Memory:
+        velocity, friction = memory  # the friction has no unit of energy
+        return warmth * velocity + (0.5 * (1 - warmth)) * inputs.step_size * gradient, friction
+
+    @override
     def without_metric(self) -> tuple[Kernel, Preconditioner]:
         # A step size that serves SGHMC, heat included, serves here too; the law with the thermostat is not linear.
         return Hamiltonian(self.name, self.step_size, self.temperature, self.beta), Identity()

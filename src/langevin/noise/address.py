@@ -55,6 +55,8 @@ class Purpose(IntEnum):
     """Simulated data."""
     ROWS = 8
     """Minibatches with replacement."""
+    CHANCE = 12
+    """Decisions of an update, such as that two chains swap places."""
     THIRD = 16
     """The third noise of an update: sums of momenta have one for each."""
     FOURTH = 17

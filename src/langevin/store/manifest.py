@@ -59,6 +59,11 @@ def check_manifest(manifest: dict[str, Any]) -> None:
             raise ValueError(f"it has no {name}")
         if not holds(manifest[name]):
             raise ValueError(f"{name} needs {condition}, got {manifest[name]!r}")
+    several = manifest.get("temperatures", [])
+    if not (isinstance(several, list) and all(_is_number(each) and each > 0 for each in several)) or (
+        several and manifest["num_chains"] % len(several)
+    ):
+        raise ValueError(f"temperatures needs numbers > 0, as many as chains in a group, got {several!r}")
     dim, chains, draws = manifest["dim"], manifest["num_chains"], manifest["num_draws"]
     limits = {"warmup": manifest["num_steps"] - 1, "num_draws": manifest["num_steps"], "chunk": max(1, draws)}
     for name, limit in limits.items():

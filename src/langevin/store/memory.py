@@ -28,6 +28,7 @@ class Arrays(Mapping[str, Tensor]):
     specs: Mapping[str, ArraySpec]
     path: Path | None = None  # None for draws in memory
     counts: Mapping[int, int] = field(default_factory=dict)  # draws that count of chains that stopped, by index: NaN after them
+    stride: int = 1  # every so many-th chain is read: the first of each group whose chains have different temperatures
 
     def __getitem__(self, name: str) -> Tensor:
         if not self.specs[name].tail:
@@ -35,7 +36,7 @@ class Arrays(Mapping[str, Tensor]):
         array = self.stored(name).transpose(0, 1)
         for index, count in self.counts.items():
             array[index, count:] = torch.nan  # in place: it was read for this call, or is the store's, where nobody else looks
-        return array
+        return array[:: self.stride]
 
     def some(self, name: str, every: int, pick: Tensor | None = None) -> Tensor:
         """Return `every` so many-th draw of an array, and the elements `pick` of it, (chain, draw, element): little memory.
@@ -43,7 +44,7 @@ class Arrays(Mapping[str, Tensor]):
         The draws of chains that stopped are whatever they are.
         """
         array = self.stored(name, every, pick)
-        return array.transpose(0, 1) if self.specs[name].tail else array
+        return array.transpose(0, 1)[:: self.stride] if self.specs[name].tail else array
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.specs)

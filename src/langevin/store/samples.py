@@ -21,6 +21,7 @@ from langevin.store.blocks import DiskBlocks
 from langevin.store.checkpoint import Checkpoint
 from langevin.store.inference_data import import_arviz, inference_data
 from langevin.store.memory import Arrays
+from langevin.store.replicas import coldest, swap_rates
 from langevin.store.zarr import DiskStore
 from langevin.targets import Target
 from langevin.targets.base import check_dim, check_target
@@ -76,6 +77,9 @@ class Samples:
         warmup_gradients: that each chain took before the run, where everything was found.
         target: of which the draws are; it knows names. Pickles hold numbers only, as folders do: see `with_target`.
         data: the columns of the target.
+        replicas: of chains at several temperatures (`langevin.replica_exchange`) the samples of all of them; these here are of
+            the chains at the target's temperature.
+        temperatures: of the chains of a group, in `replicas`.
     """
 
     arrays: Mapping[str, Tensor]
@@ -93,6 +97,8 @@ class Samples:
     warmup_gradients: int = 0
     target: Target | None = None
     data: tuple[Tensor, ...] = ()
+    replicas: Samples | None = None
+    temperatures: tuple[float, ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "target": None, "data": ()}
@@ -177,6 +183,7 @@ class Samples:
                 heat=read_heat(self.heat, good, self.dim),
                 temperature=self.temperature,
                 name_of=self._name_of,
+                swaps=None if self.replicas is None else swap_rates(self.replicas),
             )
         )
 
@@ -259,18 +266,20 @@ class About(NamedTuple):
     kept: str  # "positions", "function" or "moments"
     temperature: float | None  # of the target
     warmup_gradients: int  # that each chain took before the run
+    temperatures: tuple[float, ...] = ()  # of the chains of a group, where they differ
 
     @classmethod
     def of(cls, manifest: Mapping[str, Any]) -> About:
         """Read a run's folder."""
-        return cls(manifest["description"], manifest["keep"], manifest["temperature"], manifest["warmup_gradients"])
+        several = tuple(manifest.get("temperatures", ()))
+        return cls(manifest["description"], manifest["keep"], manifest["temperature"], manifest["warmup_gradients"], several)
 
 
 def make_samples(arrays: Arrays, checkpoint: Checkpoint, chains: range, about: About) -> Samples:
     """Put a result together from what was stored."""
     stopped, whole = checkpoint.stopped, (checkpoint.step, checkpoint.kept, None)
     status = tuple(ChainStatus(chain, *stopped.get(index, whole)) for index, chain in enumerate(chains))
-    return Samples(
+    samples = Samples(
         dataclasses.replace(arrays, counts={index: stop.draws for index, stop in stopped.items()}),
         status,
         about.description,
@@ -285,6 +294,7 @@ def make_samples(arrays: Arrays, checkpoint: Checkpoint, chains: range, about: A
         {name: tensor for name, tensor in checkpoint.tensors.items() if name.startswith("heat_")},
         about.warmup_gradients,
     )
+    return samples if not about.temperatures else coldest(samples, about.temperatures)
 
 
 def load_samples(path: str | Path, *, target: Target | None = None, data: Any = None) -> Samples:

@@ -36,6 +36,9 @@ MAX_DRIFT = 0.5
 MAX_EXCESS = 0.1
 """How much more energy the draws of large steps may have than those of small ones, as a share of dim tau / 2."""
 
+MIN_SWAPS = 0.02
+"""How often neighbours of several temperatures must swap, where they have a round."""
+
 _BEYOND = 2.0  # standard errors by which a temperature must be beyond the tolerance: a law at the tolerance is not warned of
 EXCURSION = 30.0, 3.0
 """A draw is an excursion whose energy is above the median by more than 30 + 3 dim times tau."""
@@ -62,6 +65,7 @@ class Evidence(NamedTuple):
     heat: Heat
     temperature: float | None  # that of the target; None where chains differ
     name_of: Callable[[int], str] = lambda index: f"element {index}"
+    swaps: Tensor | None = None  # how often neighbours of several temperatures swap, (temperatures - 1,)
 
 
 def judge(run: Evidence) -> Trust:
@@ -69,6 +73,8 @@ def judge(run: Evidence) -> Trust:
     checks = [_stopped(run), _sign(run), *_mixing(run), *_temperature(run)]
     if run.kept != "moments" and len(run.draws):
         checks += [_drift(run), _excursions(run), _cycles(run)]
+    if run.swaps is not None:
+        checks.append(_swaps(run.swaps))
     noisy = "not known: gradients are noisy, or of too few steps" if math.isnan(run.heat.residual) else ""
     text = noisy or "root mean square of U1 - U0 - (theta1 - theta0) . (g0 + g1) / 2 over a step: zero on quadratic energies"
     checks.append(Check("energy residual", run.heat.residual, None, None, text))
@@ -202,7 +208,7 @@ def _temperature(run: Evidence) -> list[Check]:
     """Look at the temperature of all elements, and at that of the worst one."""
     tau = run.temperature
     if not tau:
-        text = "the sampler is an optimizer, of temperature 0" if tau == 0 else "the chains have different temperatures"
+        text = "the sampler is an optimizer, of temperature 0" if tau == 0 else "the chains have different temperatures, or none"
         return [Check("temperature", None, None, None, text)]
     value, error = (float(number) for number in run.heat.temperature)
     if math.isnan(value):
@@ -283,6 +289,18 @@ def _excursions(run: Evidence) -> Check:
         f"chain {run.numbers[worst]} at {float(height[worst].max()):.3g} tau above the median. A step was too large where the "
         f"energy is steep, as in a funnel: take a smaller step_size, or other parameters."
     ))  # fmt: skip
+
+
+def _swaps(rates: Tensor) -> Check:
+    """Look at how often chains of neighbouring temperatures swap."""
+    worst, value = int(rates.argmin()), float(rates.min())
+    text = "share of rounds in which the neighbours that swap least do (energies taken as exact)"
+    if value < MIN_SWAPS:
+        text = (
+            f"hardly any swaps: the chains of temperatures {worst + 1} and {worst + 2} of the ladder swap in {value:.2%} of "
+            f"the rounds, so what the hot chains find does not reach the cold ones. Put a temperature between them."
+        )
+    return Check("swaps", value, None, value >= MIN_SWAPS, text)
 
 
 def _in_batches(values: Tensor) -> Tensor:

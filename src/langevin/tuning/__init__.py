@@ -8,6 +8,7 @@ the work over a step (`work`) bounds it further. A call without a sampler finds 
 """
 
 from langevin.tuning.bias import inertial_factor, suitable_factor
+from langevin.tuning.contour import contour_weights, learn_contour
 from langevin.tuning.descent import descend, spread_starts
 from langevin.tuning.law import stationary_error
 from langevin.tuning.metric import KINDS
@@ -28,10 +29,12 @@ __all__ = [
     "Learnt",
     "Rows",
     "Tuning",
+    "contour_weights",
     "descend",
     "find_everything",
     "find_step_size",
     "inertial_factor",
+    "learn_contour",
     "learn_noise",
     "limit_step",
     "noisy_size",

@@ -33,6 +33,7 @@ from langevin.engines.fused import fill
 from langevin.engines.fused.symbols import Program, UntraceableError, numbers, structure, trace
 from langevin.engines.fused.table import FORMATS, POINTERS
 from langevin.kernels import Kernel, StepInputs
+from langevin.noise import UPDATE_NOISES
 from langevin.noise import cpu as noise_cpu
 from langevin.noise.address import MAX_BLOCK, MAX_STEP, lanes_of
 from langevin.targets.priors import Prior
@@ -84,9 +85,9 @@ def _write(kernel: Kernel, program: Program, names: Sequence[str], results: Sequ
         "            first = low // slab * slab",
         f"            made = min(max(1, {TILE} // slab) * slab, size - first)",
         *(
-            f"            fill_{kernel.noise_kind}({noise}_all, spare, made, offset + first, seed, ({k} << 32) + chain, step, "
-            "channels, spatial, scratch)"
-            for k, noise in enumerate(noises)
+            f"            fill_{kernel.noise_kind}({noise}_all, spare, made, offset + first, seed, ({int(purpose)} << 32) + chain, "
+            "step, channels, spatial, scratch)"
+            for purpose, noise in zip(UPDATE_NOISES, noises, strict=False)
         ),
         "            count = min(first + made, high) - low",
         *(f"            {noise}_tile = {noise}_all[low - first : low - first + count]" for noise in noises),

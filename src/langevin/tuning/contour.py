@@ -1,0 +1,147 @@
+"""The contour of a target: the log density of its energies, learnt by chains that it drives apart; and the weights of draws."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from langevin.checks import check_integer, check_number, check_position, needs
+from langevin.engines import run_blocks
+from langevin.gradients import full, minibatch, noisy
+from langevin.kernels import Contour, Kernel
+from langevin.store import Samples
+from langevin.targets import Target
+from langevin.targets.base import check_target
+
+__all__ = ["contour_weights", "learn_contour"]
+
+_STEPS = 10  # with one V
+_RATE = 0.02  # what V gains in an update where energies are spread evenly, at first
+_FULL_RATE = 0.3  # share of the updates that have the first rate; then it falls like 1 / t
+_STEEPEST = 3.0  # of 1 + τ V', either way, which multiplies the gradient: a step must stay stable
+
+
+def learn_contour(
+    kernel: Kernel,
+    target: Target,
+    init: Tensor,
+    *,
+    energies: tuple[float, float],
+    num_steps: int,
+    bins: int = 50,
+    zeta: float = 1.0,
+    data: Any = None,
+    batch_size: int | None = None,
+    seed: int = 0,
+) -> Contour:
+    """Learn the contour of a target, for contour SGLD (Deng, Lin and Liang 2020) around any sampler.
+
+    ``θ' = θ - ε g (1 + ζ τ (log ψ_i+1 - log ψ_i) / Δu) + sqrt(2 ε τ) η`` between knots i and i + 1 of the energy, with SGLD
+
+    Where chains are, V = log ψ grows; so they leave, until all energies in the range are visited alike and V is the log density of
+    the energy. Then it stands still: sample with the kernel that is returned, and weight the draws by `contour_weights`.
+
+    Args:
+        kernel: the sampler of each step, such as ``sgld(0.01)``.
+        target: the target.
+        init: where the chains start, (chains, dim); all of them learn one V.
+        energies: from about the lowest energy of the modes to above the barriers between them.
+        num_steps: steps of each chain.
+        bins: pieces of V.
+        zeta: ζ of the kernel that is returned; it is learnt with 1.
+        data: the columns of the target.
+        batch_size: rows per step; None takes all data.
+        seed: of everything random. The run that follows should have another, or its chains begin with the same noise.
+
+    Differs from: Deng et al. go on learning while they sample, each chain by itself, and their V jumps from piece to piece in the
+    weights; ours is frozen and continuous, so that the weights are exact for any V. Their update of ψ is, for ζ = 1 and to first
+    order in its rate, the one here, which is that of Wang and Landau (2001).
+
+    Example:
+        >>> import langevin as lv
+        >>> target = lv.targets.mixture([[-2.0], [2.0]], std=0.5)
+        >>> kernel = lv.learn_contour(lv.sgld(0.05), target, torch.zeros(8, 1), energies=(0.9, 9.0), num_steps=2000, bins=20)
+        >>> samples = lv.sample(kernel, target, torch.zeros(8, 1), num_steps=2000, seed=1)
+        >>> weights = lv.contour_weights(kernel, samples)
+        >>> variance = float((weights * samples.draws[..., 0] ** 2).sum())  # 4.25
+        >>> 3.9 < variance < 4.6
+        True
+    """
+    who = "learn_contour"
+    if not isinstance(kernel, Kernel):
+        raise needs(who, "kernel", "a sampler such as sgld(step_size=...)", kernel, TypeError)
+    check_target(who, target, data)
+    columns = () if data is None else target.as_columns(who, data)
+    position = check_position(who, "init", init)
+    if position.ndim != 2:
+        raise needs(who, "init", "shape (chains, dim)", tuple(position.shape))
+    if not isinstance(energies, tuple) or len(energies) != 2:
+        raise needs(who, "energies", "two numbers, the lower first", energies, TypeError)
+    check_integer(who, "num_steps", num_steps, _STEPS)
+    check_integer(who, "bins", bins, 2)
+    check_number(who, "zeta", zeta, ">= 0", lambda v: v >= 0)
+    chains = range(len(position))
+    gradient_fn = full(target, columns or None)
+    if batch_size is not None:
+        gradient_fn = minibatch(target, columns, batch_size, seed=seed, chains=chains, batches="white")
+    if target.gradient_noise:
+        gradient_fn = noisy(gradient_fn, target.gradient_noise, seed=seed, chains=chains, like=position)
+
+    low, high = energies
+    flat = (0.0,) * (bins + 1)
+    made = Contour("contour", kernel.step_size, kernel.temperature, inner=kernel, low=low, high=high, log_density=flat)
+    state, updates, gap = made.init(position), num_steps // _STEPS, (high - low) / bins / kernel.temperature
+    value = -gap * torch.arange(bins + 1, dtype=torch.float64)  # no force between the knots
+    visited = torch.zeros(bins + 1, dtype=torch.float64)
+    for update in range(updates):
+        made = dataclasses.replace(made, log_density=tuple(value.tolist()))
+        for trace in run_blocks(made, gradient_fn, state, seed=seed, chains=chains, num_steps=_STEPS):
+            state = trace.state
+            share = _shares(made, trace.energies.double().flatten().cpu())
+            rate = min(1.0, _FULL_RATE * updates / (update + 1))
+            value += rate * _RATE * bins * share
+            value[1:] = value[0] + (value.diff() / gap).clamp(-1 - _STEEPEST, _STEEPEST - 1).cumsum(0) * gap
+            visited += share * (rate < 1)
+    if not bool(torch.isfinite(state.position).all()):
+        raise needs(who, "kernel", "steps so small that chains stay finite where the energy is high", kernel.step_size)
+    empty = int((visited < 0.03 * visited.mean()).sum())
+    if empty:
+        what = f"a range that chains get to see: {empty} of {bins + 1} knots were hardly visited; take more steps, or another range"
+        raise needs(who, "energies", what, energies)
+    return dataclasses.replace(made, log_density=tuple((value - value.max()).tolist()), zeta=zeta)
+
+
+def _shares(kernel: Contour, energy: Tensor) -> Tensor:
+    """Return how often energies are near each knot, as shares; those outside do not count."""
+    total, energy = len(energy), energy[(energy > kernel.low) & (energy < kernel.high)]
+    _, below, way, _ = kernel._place(energy)
+    count = torch.zeros(len(kernel.log_density), dtype=torch.float64)
+    count.index_add_(0, below, 1 - way)
+    count.index_add_(0, below + 1, way)
+    count[[0, -1]] *= 2  # the ends have one side only
+    return count / total
+
+
+def contour_weights(kernel: Contour, samples: Samples, *, energy_noise: float = 0.0) -> Tensor:
+    """Return the weights of draws for the target, (chain, draw), which sum to 1: ``exp(V(U))`` at each draw, over all data.
+
+    It takes one evaluation of the target per draw. A stopped chain counts up to where it stopped.
+
+    Args:
+        kernel: that of the run, as `learn_contour` returned it.
+        samples: the run, of positions, with its target (see `Samples.with_target` after `load_samples`).
+        energy_noise: standard deviation of the energy estimates that the chains saw, where they were noisy.
+    """
+    who = "contour_weights"
+    if not isinstance(kernel, Contour):
+        raise needs(who, "kernel", "what learn_contour returned", kernel, TypeError)
+    if not isinstance(samples, Samples) or samples.kept != "positions" or samples.target is None:
+        raise needs(who, "samples", "positions with their target", samples, TypeError)
+    draws = samples.draws
+    exact = full(samples.target, samples.data or None)
+    energy = torch.stack([exact(part, 0).energy for part in draws.transpose(0, 1)], 1).double()
+    log = kernel.log_weights(energy, energy_noise=energy_noise)
+    return log.masked_fill(log.isnan(), -torch.inf).flatten().softmax(0).reshape(log.shape)
