@@ -93,7 +93,7 @@ class LoRALinear(nn.Module):
 
 
 def add_adapters(model: Transformer, seed: int) -> nn.ModuleList:
-    """Freeze the model in bfloat16, adapt all projections of its blocks, and return the adapters; with up = 0 they change nothing."""
+    """Freeze the model in bfloat16 and return adapters of all projections in its blocks; with up = 0 they change nothing yet."""
     model.bfloat16().requires_grad_(False)
     layers = [
         (block, name, layer) for block in model.blocks for name, layer in block.named_children() if isinstance(layer, nn.Linear)
