@@ -124,9 +124,9 @@ def train(parameters: Iterable[nn.Parameter], loss_at: Callable[[int], Tensor], 
 
 def sample(model: nn.Module, adapters: nn.Module, rows: Tensor, num_steps: int, seed: int) -> lv.SampleBank:
     """Sample the posterior at temperature 1 and return every 20th draw of the last two thirds."""
-    # Numbers of bfloat16 near 0.2 are 0.001 apart. The drift of a step is smaller, and with more data (a smaller epsilon) so is its
-    # noise: rounded at once, such steps are lost. The optimizer adds them up in float32 copies and gives the model these, rounded:
-    # master=True, its default.
+    # bfloat16 has numbers 0.0005 apart near 0.1. The noise of a step is 0.007 here, which rounding hardly changes; it goes as
+    # 1 / sqrt(num_data), so with 1000 times the text it is below half of that, and steps rounded at once are lost. The optimizer
+    # adds them up in float32 copies and gives the model these, rounded (master=True, its default).
     optimizer = lv.optim.MSGLD(
         adapters.parameters(),
         lr=0.3,
