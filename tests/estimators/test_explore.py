@@ -10,12 +10,14 @@ from torch import nn
 
 import langevin as lv
 from langevin.estimators import explore as explore_module
+from langevin.estimators import walk as walk_module
 from langevin.estimators.explore import Settings, explore
 from langevin.estimators.table import Columns, Standard
+from langevin.estimators.walk import ExactWalk
 from langevin.estimators.workers import run_groups
 
 N, DIM, STD = 60, 4, 0.5
-SHORT = Settings(adam_steps=300, burn_in=1280, num_steps=6_400, num_draws=100)
+SHORT = Settings(adam_steps=200, burn_in=960, num_steps=2560, num_draws=40)
 
 
 def linear_posterior():
@@ -32,9 +34,9 @@ def linear_posterior():
 
 
 def test_draws_have_the_closed_form_law_of_a_linear_model():
-    """Forty chains, whose hundred draws are 64 steps apart; the error is that of the chains' means."""
+    """A hundred chains, whose forty draws are 64 steps apart; the error is that of the chains' means."""
     posterior, data, mean, covariance = linear_posterior()
-    found = explore(posterior, data, SHORT, chains=range(40), seed=0)
+    found = explore(posterior, data, SHORT, chains=range(100), seed=0)
     assert not found.undone.any()
     deviation = (found.draws.double() - mean) / covariance.diagonal().sqrt()
     for values, expected in ((deviation, 0.0), (deviation.square(), 1.0)):
@@ -56,8 +58,8 @@ def test_a_chain_does_not_depend_on_those_beside_it():
 def test_a_stretch_that_leads_out_of_the_posterior_is_undone(monkeypatch):
     """Steps far beyond the limit of stability: every stretch runs off, and every chain stays where it was."""
     posterior, data, *_ = linear_posterior()
-    monkeypatch.setattr(explore_module, "_FIRST", 300.0)
-    monkeypatch.setattr(explore_module, "_MOST", 300.0)
+    monkeypatch.setattr(ExactWalk, "first_step", 300.0)
+    monkeypatch.setattr(walk_module, "_MOST", 300.0)
     short = dataclasses.replace(SHORT, burn_in=1, num_steps=640, num_draws=10)
     found = explore(posterior, data, short, chains=range(2), seed=0)
     assert (found.undone == 10).all()

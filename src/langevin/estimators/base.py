@@ -19,6 +19,8 @@ from typing_extensions import override
 
 from langevin.checks import check_integer, check_number, needs
 from langevin.estimators.explore import Explored, Settings, explore
+from langevin.estimators.network import NetworkPosterior, network
+from langevin.estimators.scales import FoundScales
 from langevin.estimators.table import Array, Columns
 from langevin.estimators.workers import run_groups, single_threaded
 from langevin.noise import Purpose
@@ -26,6 +28,7 @@ from langevin.noise.borrowed import borrowed_generator
 from langevin.predictive import Prediction, predict
 from langevin.targets import Posterior, priors
 from langevin.targets.likelihoods import Likelihood
+from langevin.targets.priors import PlacedPrior, Prior
 from langevin.trust import TrustWarning
 
 __all__ = ["LangevinEstimator"]
@@ -33,6 +36,7 @@ __all__ = ["LangevinEstimator"]
 GROUP = 5  # chains that run as one; a function of nothing else, so that results do not depend on the number of processes
 _ADAM, _BURN_IN, _STEPS = 2000, 20_000, 10_000  # up to _ROWS rows; above, they fall with the root of the number of rows
 _ROWS = 1500
+_FEW, _BATCH = 20_000, 1000  # up to so many rows all are taken at every step, above that minibatches
 _UNDONE = 0.1  # share of a chain's stretches that may be undone without a word
 
 
@@ -42,7 +46,8 @@ class LangevinEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
     hidden: tuple[int, ...]
     chains: int
     num_draws: int
-    prior_std: float
+    prior_std: float | str
+    batch_size: int | str | None
     adam_steps: int | str
     burn_in: int | str
     num_steps: int | str
@@ -83,7 +88,7 @@ class LangevinEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
         targets, outputs = self._take_targets(y, weights)
         self._seen = (self.columns_(x), targets, weights)
         with borrowed_generator(0, Purpose.INIT, 0):  # layers draw their weights from torch's generator; chains have other starts
-            self._network = _network(self._seen[0].shape[1], self._hidden(), outputs)
+            self._network = network(self._seen[0].shape[1], self._hidden(), outputs)
         self._sample(None)
         return self
 
@@ -122,14 +127,33 @@ class LangevinEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
         if weights is not None:
             likelihood = Weighted(likelihood)
             targets = torch.stack([targets.to(torch.float64), torch.as_tensor(weights)], -1)
-        prior = priors.gaussian(std=check_number(type(self).__name__, "prior_std", self.prior_std, "> 0", lambda std: std > 0))
-        posterior = Posterior(self._network, likelihood, prior=prior, num_data=len(inputs))
-        count = check_integer(type(self).__name__, "chains", self.chains, 1)
+        who = type(self).__name__
+        asked = self.prior_std
+        std = 1.0 if asked == "auto" else check_number(who, "prior_std", asked, '> 0, or "auto"', lambda value: value > 0)
+        posterior = NetworkPosterior(self._network, likelihood, prior=priors.gaussian(std), num_data=len(inputs))
+        if asked == "auto":
+            posterior.prior = FoundScales.first(posterior.space)
+        count = check_integer(who, "chains", self.chains, 1)
         groups = [range(first, min(first + GROUP, count)) for first in range(0, count, GROUP)]
         task = partial(_explore_group, posterior, (inputs, targets), self._settings(len(inputs)), self._seed(), start)
         found: list[Explored] = run_groups(task, groups, self.n_jobs, bool(self.verbose))
-        self.posterior_ = Posterior(self._network, self._likelihood(), prior=prior, num_data=len(inputs))
+        self.posterior_ = self._with_prior(posterior, std, [part.scales for part in found if part.scales is not None])
         self._keep(found)
+
+    def _with_prior(self, posterior: Posterior, std: float, scales: list[Tensor]) -> Posterior:
+        """Return the posterior under the prior as it was found, layer by layer: the means of all draws."""
+        self.prior_std_: float | dict[str, float] = std
+        prior: Prior | PlacedPrior = priors.gaussian(std)
+        if isinstance(posterior.prior, FoundScales):
+            layers = [layer.removeprefix("model.") for layer in posterior.prior.layers]  # as in the network that is not wrapped
+            means = torch.cat([part.mean(1) for part in scales]).mean(0).tolist()
+            self.prior_std_ = dict(zip(layers, means, strict=True))
+            others = {name: prior for name in posterior.space.names if "." not in name}
+            prior = priors.by_name({f"{layer}.*": priors.gaussian(mean) for layer, mean in self.prior_std_.items()} | others)
+            if self.verbose:
+                shown = ", ".join(f"{mean:.2g}" for mean in means)
+                print(f"{type(self).__name__}: standard deviations of the prior, found layer by layer: {shown}")
+        return Posterior(self._network, self._likelihood(), prior=prior, num_data=posterior.num_data)
 
     def _keep(self, found: list[Explored]) -> None:
         """Keep the draws, say where chains had to be held back."""
@@ -153,6 +177,11 @@ class LangevinEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
         for name, most in asked.items():
             value = getattr(self, name)
             found[name] = max(1, round(share * most)) if value == "auto" else check_integer(who, name, value, 1)
+        if self.batch_size == "auto":
+            found["batch_size"] = _BATCH if rows > _FEW else None
+        elif self.batch_size is not None:
+            size = check_integer(who, "batch_size", self.batch_size, 1)
+            found["batch_size"] = size if size < rows else None
         draws = min(check_integer(who, "num_draws", self.num_draws, 1), found["num_steps"])
         return Settings(num_draws=draws, **found)
 
@@ -177,7 +206,7 @@ class LangevinEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
             warnings.simplefilter("ignore", TrustWarning)  # how well chains mixed was said by fit
             # In float64, so that a row's prediction does not depend on the rows beside it.
             wide = copy.deepcopy(self._network).double()
-            posterior = Posterior(wide, self._likelihood(), prior=self.posterior_.prior, num_data=self.posterior_.num_data)
+            posterior = Posterior(wide, self._likelihood(), prior=priors.flat(), num_data=self.posterior_.num_data)
             inputs = self.columns_(x, torch.float64)
             return predict(posterior, self.draws_.double(), inputs, interval=interval, progress=False)
 
@@ -204,14 +233,6 @@ class Weighted(Likelihood):
     @override
     def wrap(self, model: nn.Module) -> nn.Module:
         return self.inner.wrap(model)
-
-
-def _network(inputs: int, hidden: tuple[int, ...], outputs: int) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for size in hidden:
-        layers += [nn.Linear(inputs, size), nn.SiLU()]
-        inputs = size
-    return nn.Sequential(*layers, nn.Linear(inputs, outputs))
 
 
 def _explore_group(
