@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_explore import DIM, N, SHORT, STD, linear_posterior
+from test_explore import DIM, SHORT, STD, N, linear_posterior
 
 from langevin.estimators.explore import explore
 from langevin.estimators.scales import FoundScales

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import warnings
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing_extensions import override
 from langevin.checks import check_integer, check_number, needs
 from langevin.estimators.explore import Explored, Settings, explore
 from langevin.estimators.network import NetworkPosterior, network
+from langevin.estimators.prior import scales_predict_better
 from langevin.estimators.scales import FoundScales
 from langevin.estimators.table import Array, Columns
 from langevin.estimators.workers import run_groups, single_threaded
@@ -34,9 +34,9 @@ from langevin.trust import TrustWarning
 __all__ = ["LangevinEstimator"]
 
 GROUP = 5  # chains that run as one; a function of nothing else, so that results do not depend on the number of processes
-_ADAM, _BURN_IN, _STEPS = 2000, 20_000, 10_000  # up to _ROWS rows; above, they fall with the root of the number of rows
+_ADAM, _BURN_IN, _STEPS = 2000, 25_000, 25_000  # for up to _ROWS rows at a step; with more rows they are fewer, at equal time
 _ROWS = 1500
-_FEW, _BATCH = 20_000, 1000  # up to so many rows all are taken at every step, above that minibatches
+_FEW, _BATCH = 4000, 1000  # up to so many rows all are taken at every step, above that minibatches
 _UNDONE = 0.1  # share of a chain's stretches that may be undone without a word
 
 
@@ -127,18 +127,27 @@ class LangevinEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
         if weights is not None:
             likelihood = Weighted(likelihood)
             targets = torch.stack([targets.to(torch.float64), torch.as_tensor(weights)], -1)
-        who = type(self).__name__
-        asked = self.prior_std
-        std = 1.0 if asked == "auto" else check_number(who, "prior_std", asked, '> 0, or "auto"', lambda value: value > 0)
-        posterior = NetworkPosterior(self._network, likelihood, prior=priors.gaussian(std), num_data=len(inputs))
-        if asked == "auto":
+        who, seed, settings = type(self).__name__, self._seed(), self._settings(len(inputs))
+        std, count = self._asked_std(), check_integer(who, "chains", self.chains, 1)
+        make = partial(NetworkPosterior, self._network, likelihood, prior=priors.gaussian(std or 1.0))
+        if std is None and start is None:
+            self._draws_scales = scales_predict_better(
+                make, (inputs, targets), settings, seed=seed, jobs=self.n_jobs, progress=bool(self.verbose)
+            )
+        posterior = make(num_data=len(inputs))
+        if std is None and self._draws_scales:
             posterior.prior = FoundScales.first(posterior.space)
-        count = check_integer(who, "chains", self.chains, 1)
         groups = [range(first, min(first + GROUP, count)) for first in range(0, count, GROUP)]
-        task = partial(_explore_group, posterior, (inputs, targets), self._settings(len(inputs)), self._seed(), start)
+        task = partial(_explore_group, posterior, (inputs, targets), settings, seed, start)
         found: list[Explored] = run_groups(task, groups, self.n_jobs, bool(self.verbose))
-        self.posterior_ = self._with_prior(posterior, std, [part.scales for part in found if part.scales is not None])
+        self.posterior_ = self._with_prior(posterior, std or 1.0, [part.scales for part in found if part.scales is not None])
         self._keep(found)
+
+    def _asked_std(self) -> float | None:
+        """Return the standard deviation of the prior that was asked for; None where it is to be found."""
+        if isinstance(self.prior_std, str) and self.prior_std == "auto":
+            return None
+        return check_number(type(self).__name__, "prior_std", self.prior_std, '> 0, or "auto"', lambda std: std > 0)
 
     def _with_prior(self, posterior: Posterior, std: float, scales: list[Tensor]) -> Posterior:
         """Return the posterior under the prior as it was found, layer by layer: the means of all draws."""
@@ -150,9 +159,8 @@ class LangevinEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
             self.prior_std_ = dict(zip(layers, means, strict=True))
             others = {name: prior for name in posterior.space.names if "." not in name}
             prior = priors.by_name({f"{layer}.*": priors.gaussian(mean) for layer, mean in self.prior_std_.items()} | others)
-            if self.verbose:
-                shown = ", ".join(f"{mean:.2g}" for mean in means)
-                print(f"{type(self).__name__}: standard deviations of the prior, found layer by layer: {shown}")
+        if self.verbose:
+            print(f"{type(self).__name__}: the prior of the weights is N(0, std**2) with {_words(self.prior_std_)}")
         return Posterior(self._network, self._likelihood(), prior=prior, num_data=posterior.num_data)
 
     def _keep(self, found: list[Explored]) -> None:
@@ -171,19 +179,24 @@ class LangevinEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
 
     def _settings(self, rows: int) -> Settings:
         """Return how long each part takes: what was asked for, or what the number of rows suggests."""
-        who, share = type(self).__name__, min(1.0, math.sqrt(_ROWS / rows))
+        who, size = type(self).__name__, self._rows_at_once(rows)
+        share = min(1.0, _ROWS / (size or rows))
         asked = {"adam_steps": _ADAM, "burn_in": _BURN_IN, "num_steps": _STEPS}
-        found: dict[str, Any] = {}
+        found: dict[str, int] = {}
         for name, most in asked.items():
             value = getattr(self, name)
             found[name] = max(1, round(share * most)) if value == "auto" else check_integer(who, name, value, 1)
-        if self.batch_size == "auto":
-            found["batch_size"] = _BATCH if rows > _FEW else None
-        elif self.batch_size is not None:
-            size = check_integer(who, "batch_size", self.batch_size, 1)
-            found["batch_size"] = size if size < rows else None
         draws = min(check_integer(who, "num_draws", self.num_draws, 1), found["num_steps"])
-        return Settings(num_draws=draws, **found)
+        return Settings(num_draws=draws, batch_size=size, **found)
+
+    def _rows_at_once(self, rows: int) -> int | None:
+        """Return the size of minibatches; None where all rows are taken at every step."""
+        size = self.batch_size
+        if isinstance(size, str) and size == "auto":
+            size = _BATCH if rows > _FEW else rows
+        elif size is not None:
+            check_integer(type(self).__name__, "batch_size", size, 1)
+        return None if size is None or size >= rows else size
 
     def _hidden(self) -> tuple[int, ...]:
         if not isinstance(self.hidden, tuple | list):
@@ -233,6 +246,12 @@ class Weighted(Likelihood):
     @override
     def wrap(self, model: nn.Module) -> nn.Module:
         return self.inner.wrap(model)
+
+
+def _words(std: float | dict[str, float]) -> str:
+    if not isinstance(std, dict):
+        return f"std = {std:g}"
+    return "std drawn layer by layer, in the mean " + ", ".join(f"{mean:.2g}" for mean in std.values())
 
 
 def _explore_group(

@@ -31,8 +31,6 @@ class Settings:
     batch_size: int | None = None  # rows of a minibatch; None takes all rows at every step
     work: float = 2e-4  # mean square of the energy error of a step, over dim, that sets the step size at first
     careful_work: float = 2e-5  # the same in the last third of the burn-in
-    hot: float = 1.0
-    hot_share: float = 0.5
 
 
 class Explored(NamedTuple):
@@ -68,8 +66,10 @@ def explore(
     """
     if start is None:
         start = posterior.init(len(chains), seed, first_chain=chains.start)
-    total = settings.adam_steps + settings.burn_in + settings.num_steps
-    position = _descend(_downhill(posterior, data, settings, chains, seed), start, posterior.num_data, settings, lambda done: progress(done / total))
+    stretches = max(settings.num_draws, settings.num_steps // BLOCK)
+    total = settings.adam_steps + settings.burn_in + stretches * BLOCK
+    downhill = _downhill(posterior, data, settings, chains, seed)
+    position = _descend(downhill, start, posterior.num_data, settings, lambda done: progress(done / total))
     squares, size = _first_squares(posterior, data, position), settings.batch_size
     walk: ExactWalk | NoisyWalk
     if size is None:
@@ -77,8 +77,6 @@ def explore(
     else:
         walk = NoisyWalk(posterior, data, size, position, squares, chains, seed)
     for done in range(0, settings.burn_in, BLOCK):
-        share = done / settings.burn_in
-        walk.temperature = settings.hot ** max(0.0, 1 - share / settings.hot_share)
         trace = walk.go()
         walk.learn(trace, done)
         if isinstance(walk, ExactWalk):
@@ -86,7 +84,6 @@ def explore(
         progress((settings.adam_steps + done) / total)
     walk.settle()
     draws, energies, scales = [], [], []
-    stretches = max(settings.num_draws, settings.num_steps // BLOCK)
     kept = {stretches * (k + 1) // settings.num_draws - 1 for k in range(settings.num_draws)}
     for done in range(stretches):
         walk.go()

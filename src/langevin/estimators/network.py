@@ -1,4 +1,4 @@
-"""The posterior of a plain network, with a gradient for all chains that takes no new memory: what the chains spend their time on."""
+"""The posterior of a plain network, with a gradient for all chains in memory that is kept: what chains spend their time on."""
 
 from __future__ import annotations
 

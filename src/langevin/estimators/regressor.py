@@ -34,13 +34,14 @@ class LangevinRegressor(RegressorMixin, LangevinEstimator):  # type: ignore[misc
         noise: "predicted" for each row, or "learned", one number for all.
         chains: how many; they run in groups of five, each in a process where `n_jobs` allows.
         num_draws: of each chain.
-        prior_std: of the weights, in units of standardised columns. "auto" draws one for each layer together with the weights, with a
-            half-Cauchy prior of scale 1; `prior_std_` has their means.
+        prior_std: of the weights, in units of standardised columns. "auto" tries two on a fifth of the rows, held out from short
+            chains: 1, and one for each layer drawn together with the weights (half-Cauchy of scale 1). `prior_std_` says what it
+            became: a number, or means by layer.
         batch_size: rows of a minibatch, whose noise the steps absorb; None takes all rows at every step. "auto" is None up to
-            20,000 rows, and 1,000 above.
-        adam_steps: of the ensemble from which chains start; "auto" is 2000 up to 1,500 rows, less with more.
-        burn_in: steps in which scales are learnt, which are thrown away; "auto" is 20,000 up to 1,500 rows, less with more.
-        num_steps: steps of which draws are taken; "auto" is 10,000 up to 1,500 rows, less with more.
+            4,000 rows, and 1,000 above.
+        adam_steps: of the ensemble from which chains start; "auto" is 2000 up to 1,500 rows (or a minibatch), less with more.
+        burn_in: steps in which scales are learnt, which are thrown away; "auto" is 25,000, likewise.
+        num_steps: steps of which draws are taken, at least 64 for each; "auto" is 25,000, likewise.
         random_state: an int, or a RandomState; None is 0. The same gives the same draws, whatever `n_jobs`.
         n_jobs: processes; -1 for as many as there are cores.
         verbose: 1 shows a progress bar, and says what prior was found.

@@ -2,8 +2,8 @@
 
     ``w_i ~ N(0, s^2)`` for the weights of one group,    ``s ~ half-Cauchy(1)``
 
-Given the weights, the law of s is known (with one auxiliary number v, Makalic and Schmidt 2016), so between two stretches of steps it
-is drawn anew from it: a Gibbs step, which keeps the joint posterior of weights and scales whatever was before,
+Given the weights, the law of s is known (with one auxiliary number v, Makalic and Schmidt 2016), so between two stretches of steps
+it is drawn anew from it: a Gibbs step, which keeps the joint posterior of weights and scales,
 
     ``1 / v ~ Gamma(1, rate 1 + 1 / s^2)``,    ``1 / s^2 ~ Gamma((n + 1) / 2, rate 1 / v + |w|^2 / 2)``    for n weights.
 

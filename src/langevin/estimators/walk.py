@@ -32,7 +32,7 @@ __all__ = ["BLOCK", "ExactWalk", "NoisyWalk", "Walk"]
 
 BLOCK = 64  # steps of a stretch, after which scales are learnt anew
 _FORGET = 200  # steps over which mean squares are taken at first
-_POWER = 0.5  # of V in the inverse mass matrix, as in Adam: 1 is right where curvature stands still, 0 where nothing is known
+_POWER = 0.75  # of V in the inverse mass matrix: 1 is right where curvature stands still, 0 where nothing is known
 _FIRST, _MOST = 0.02, 1.0  # step sizes in units of the scale
 _CAUTION = 0.8  # what a step size is multiplied by where a stretch is undone, and before draws are taken
 _QUICK = 2000  # steps in which the step size may change quickly
@@ -70,11 +70,14 @@ class Walk(ABC):
 
     gradient_fn: GradientFn
     first_step: float
-    temperature: float = 1.0
 
     @abstractmethod
     def stays(self, trace: Trace) -> Tensor:
         """Say of each chain whether a stretch left it in the posterior, (chains,)."""
+
+    def seen_squares(self, trace: Trace) -> Tensor:
+        """Return what a stretch says of the squares, (chains, dim)."""
+        return trace.gradients.square().mean(0)
 
     @property
     def noise(self) -> FollowedNoise | None:
@@ -92,7 +95,7 @@ class Walk(ABC):
     def kernel(self) -> Kernel:
         """Return the invariant MSGLD as it is now, at the step size at which its velocity moves by one unit of the scale."""
         step_size = (1 + self.beta) / (2 * self.bias * (1 - self.beta))
-        inner = msgld(step_size, bias_factor=self.bias, beta=self.beta, invariant=True, noise=self.noise, temperature=self.temperature)
+        inner = msgld(step_size, bias_factor=self.bias, beta=self.beta, invariant=True, noise=self.noise)
         return Scaled.of(inner, Diagonal(self.scale))
 
     def go(self) -> Trace:
@@ -108,14 +111,16 @@ class Walk(ABC):
         self.step = torch.where(self.kept, self.step, _CAUTION * self.step)  # in a steep place it goes on with smaller steps
         # A chain that stays where it was turns round: its velocities change their sign, what it knows of noise does not.
         signs = [-1.0] * _VELOCITIES + [1.0] * (len(start.memory) - _VELOCITIES)
-        memory = [torch.where(self.kept, new, sign * old) for new, old, sign in zip(trace.state.memory, start.memory, signs, strict=True)]
+        memory = [
+            torch.where(self.kept, new, sign * old) for new, old, sign in zip(trace.state.memory, start.memory, signs, strict=True)
+        ]
         self.state = KernelState(torch.where(self.kept, trace.state.position, start.position), tuple(memory), trace.state.step)
         return trace
 
     def learn(self, trace: Trace, done: int) -> None:
         """Learn the scale from a stretch, where it was not undone, after `done` steps."""
         weight = 1 - (1 - 1 / (_FORGET + done / 10)) ** BLOCK
-        seen = self.squares.lerp(trace.gradients.square().mean(0), weight)
+        seen = self.squares.lerp(self.seen_squares(trace), weight)
         self.squares = torch.where(self.kept, seen, self.squares)
 
     def settle(self) -> None:
@@ -139,7 +144,6 @@ class ExactWalk(Walk):
         # The error of the energy over each step, as Verlet has it: the residual, and what shows before a step is unstable.
         shadow = (self.scale * trace.gradients).square().sum(-1).diff(dim=0) / 8
         self.errors = energy_residuals(begun(trace), trace.energies, trace.gradients) + shadow
-        self.errors = self.errors / self.temperature
         # Of a trajectory in hundreds of dimensions some error is no harm; a step that is unstable errs by far more than this.
         return self.errors.cumsum(0).amax(0) < 30.0 + _ERROR * trace.positions.shape[-1]  # NaN is not below
 
@@ -159,9 +163,9 @@ class ExactWalk(Walk):
 class NoisyWalk(Walk):
     """With gradients of minibatches, whose noise the steps absorb (docs/theory.md, section 6).
 
-    The noise is followed along each axis, and an elementwise correction takes off about half of the heat that it brings. So steps are
-    so small that the heat is a tenth of the temperature at most: in units of V the step size is ``sqrt(4 ρ (1 - β) / (1 + β))``,
-    since V, of which the noise is a part, is what scales are in units of.
+    The noise is followed along each axis, and an elementwise correction takes off about half of the heat that it brings. So steps
+    are so small that the heat ρ is a tenth of the temperature in the mean: in units of the noise (and the prior's curvature), which
+    take the place of V here, the step size is ``sqrt(4 ρ (1 - β) / (1 + β))``.
 
     Args:
         posterior: of the network.
@@ -184,7 +188,9 @@ class NoisyWalk(Walk):
         self.gradient_fn = minibatch(posterior, data, batch_size, seed=seed, chains=chains, batches="white")
         rows = torch.arange(batch_size) * len(data[0]) // batch_size
         self.some = Batch(tuple(column[rows] for column in data), len(data[0]), per_chain=False)
-        super().__init__(posterior, position, squares, chains, seed)
+        super().__init__(
+            posterior, position, squares * (1 + self.some.scale), chains, seed
+        )  # in a model that is right Σ is (N/n) K
 
     @override
     def stays(self, trace: Trace) -> Tensor:
@@ -192,6 +198,12 @@ class NoisyWalk(Walk):
         before, after = (self.posterior.evaluate(at.position, self.some).energy for at in (trace.before, trace.state))
         dim, share = trace.positions.shape[-1], self.some.scale
         return after - before < 30.0 + _ERROR * dim + _CHANCE * (share * dim) ** 0.5
+
+    @override
+    def seen_squares(self, trace: Trace) -> Tensor:
+        # Of successive gradients only the noise differs, also on the way to the posterior; what has no noise has a prior.
+        noise = trace.gradients.diff(dim=0).square().mean(0) / 2
+        return noise + self.posterior.prior.gradient(torch.ones_like(noise))
 
     @override
     def learn(self, trace: Trace, done: int) -> None:

@@ -141,8 +141,8 @@ def gaussian(std: float | str, *, within: tuple[float, float] | None = None) -> 
             which becomes a parameter of the model (``model = likelihood.wrap(model)``; `Posterior` does it by itself). "predicted":
             the network has outputs (n, 2) for y (n,), or (n, 2 k) for y (n, k): first the mean, then the log of the variance.
         within: (low, high), a std that is learned or predicted stays between. The log l of the variance is then
-            ``L + softplus(H - softplus(H - l) - L)``, L and H those of the two: nearly l between them, flat beyond. Without it single
-            draws of a network may predict any noise where there are no data: their variance then outweighs that of all others.
+            ``L + softplus(H - softplus(H - l) - L)``, L and H those of the two: nearly l between them, flat beyond. Without it a
+            few draws of a network may predict any noise where there are no data, and outweigh all others in the variance.
 
     Example:
         >>> gaussian(std=2.0).log_likelihood(torch.tensor([1.0]), torch.tensor([1.0]))
