@@ -53,8 +53,11 @@ def test_minibatches_have_nearly_the_closed_form_law_of_a_linear_model():
     found = explore(posterior, data, settings, chains=range(30), seed=0)
     assert not found.undone.any()
     deviation = (found.draws.double() - mean) / covariance.diagonal().sqrt()
-    assert deviation.mean((0, 1)).abs().max() < 0.1
-    assert (deviation.square().mean((0, 1)) - 1).abs().max() < 0.12, deviation.square().mean((0, 1))
+    for values, expected, heat in ((deviation, 0.0, 0.0), (deviation.square(), 1.0, 0.1)):
+        means = values.mean(1)
+        error = means.std(0) / len(means) ** 0.5
+        assert ((means.mean(0) - expected).abs() < heat + 4.5 * error).all(), (expected, means.mean(0), error)
+        assert error.max() < 0.1
 
 
 def test_a_chain_does_not_depend_on_those_beside_it():
