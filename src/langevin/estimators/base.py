@@ -191,12 +191,13 @@ class LangevinEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
 
     def _rows_at_once(self, rows: int) -> int | None:
         """Return the size of minibatches; None where all rows are taken at every step."""
-        size = self.batch_size
-        if isinstance(size, str) and size == "auto":
+        if self.batch_size is None:
+            return None
+        if isinstance(self.batch_size, str) and self.batch_size == "auto":
             size = _BATCH if rows > _FEW else rows
-        elif size is not None:
-            check_integer(type(self).__name__, "batch_size", size, 1)
-        return None if size is None or size >= rows else size
+        else:
+            size = check_integer(type(self).__name__, "batch_size", self.batch_size, 1)
+        return size if size < rows else None
 
     def _hidden(self) -> tuple[int, ...]:
         if not isinstance(self.hidden, tuple | list):

@@ -179,8 +179,8 @@ UCI = Experiment(
             f"{name} {others['PBP'][0]:g} / {others['PBP'][1]:g} and {others['dropout'][0]:g} / {others['dropout'][1]:g}"
             for name, others in PUBLISHED.items() if "PBP" in others), "ours"),
         Setting("chosen on", "the lengths of the short scale by the time they take; test numbers of splits 0 to 4, of an earlier "
-                "version of the regressor with other lengths, had been seen before; the two priors between which \"auto\" chooses were "
-                "compared on splits 18 and 19 of five sets", "ours"),
+                "version of the regressor with other lengths, had been seen before; the two priors of 'auto' were compared on "
+                "splits 18 and 19 of five sets", "ours"),
         Setting("seconds", "fit and predict, wall clock, one process with one thread, on a machine that others used too", "ours"),
     ),
     seeds_together=False,
@@ -225,8 +225,8 @@ TABLES = Experiment(
     listings=(Listing("Each seed", {"rmse": "RMSE", "nll_gaussian": "NLL of a Gaussian", "seconds": "seconds"}, digits=3),),
     settings=(
         Setting("split", "train_test_split(test_size=0.2, random_state=0), the same for all seeds", "ours"),
-        Setting("chosen on", "a fifth of the training part, held out: depth and the power of V in the scale on airfoil (one split), "
-                "minibatches against all rows on bikesharing; test numbers of earlier settings had been seen before", "ours"),
+        Setting("chosen on", "a fifth of the training part, held out: depth and the power of V in the scale on airfoil "
+                "(one split), minibatches against all rows on bikesharing; test numbers of earlier settings had been seen before", "ours"),
         Setting("seconds", "fit and predict, wall clock, two processes with one thread each (n_jobs=2), on a machine that others "
                 "used too: an upper bound", "ours"),
     ),
