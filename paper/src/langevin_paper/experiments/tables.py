@@ -225,8 +225,8 @@ TABLES = Experiment(
     listings=(Listing("Each seed", {"rmse": "RMSE", "nll_gaussian": "NLL of a Gaussian", "seconds": "seconds"}, digits=3),),
     settings=(
         Setting("split", "train_test_split(test_size=0.2, random_state=0), the same for all seeds", "ours"),
-        Setting("chosen on", "a fifth of the training part, held out: depth and the power of V in the scale on airfoil "
-                "(one split), minibatches against all rows on bikesharing; test numbers of earlier settings had been seen before", "ours"),
+        Setting("chosen on", "a fifth of the training part, held out: depth and the power of V in the scale on airfoil (one split),"
+                " minibatches against all rows on bikesharing; test numbers of earlier settings had been seen", "ours"),
         Setting("seconds", "fit and predict, wall clock, two processes with one thread each (n_jobs=2), on a machine that others "
                 "used too: an upper bound", "ours"),
     ),
