@@ -13,7 +13,7 @@ from langevin.estimators import explore as explore_module
 from langevin.estimators import walk as walk_module
 from langevin.estimators.explore import Settings, explore
 from langevin.estimators.table import Columns, Standard
-from langevin.estimators.walk import ExactWalk
+from langevin.estimators.walk import ExactWalk, NoisyWalk
 from langevin.estimators.workers import run_groups
 
 N, DIM, STD = 60, 4, 0.5
@@ -58,6 +58,21 @@ def test_minibatches_have_nearly_the_closed_form_law_of_a_linear_model():
         error = means.std(0) / len(means) ** 0.5
         assert ((means.mean(0) - expected).abs() < heat + 4.5 * error).all(), (expected, means.mean(0), error)
         assert error.max() < 0.1
+
+
+def test_what_is_known_of_the_noise_keeps_its_units_when_the_scale_changes():
+    posterior, data, mean, _ = linear_posterior(rows=1000)
+    walk = NoisyWalk(posterior, data, 100, mean.float().repeat(2, 1), torch.full((2, DIM), 1e5), range(2), 0)
+
+    def in_units_of_theta():
+        _, _, variance, square, last = walk.state.memory
+        return variance / walk.scale**2, square / walk.scale**2, last / walk.scale
+
+    trace, scale = walk.go(), walk.scale
+    before = in_units_of_theta()
+    walk.learn(trace, 0)
+    assert (walk.scale / scale - 1).abs().max() > 0.1
+    torch.testing.assert_close(in_units_of_theta(), before)
 
 
 def test_a_chain_does_not_depend_on_those_beside_it():

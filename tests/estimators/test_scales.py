@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from test_explore import DIM, SHORT, STD, N, linear_posterior
@@ -37,6 +39,13 @@ def test_weights_and_scales_have_their_joint_law():
         means = values.mean(1)
         z = (means.mean(0) - expected) / (means.std(0) / len(means) ** 0.5)
         assert z.abs().max() < 4.5, (expected, z)
+
+
+def test_the_posterior_that_is_explored_stays_as_it_was():
+    posterior, data, *_ = linear_posterior()
+    posterior.prior = first = FoundScales.first(posterior.space)
+    explore(posterior, data, dataclasses.replace(SHORT, burn_in=64, num_steps=64, num_draws=1), chains=range(2), seed=0)
+    assert posterior.prior is first
 
 
 def test_the_scale_of_many_weights_is_theirs():

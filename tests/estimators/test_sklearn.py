@@ -145,6 +145,14 @@ def test_the_same_seed_gives_the_same_draws_whatever_the_number_of_processes():
     assert not np.array_equal(LangevinRegressor(**settings, random_state=1).fit(X, Y).draws_, one.draws_)
 
 
+def test_groups_whose_scales_are_drawn_do_not_know_of_each_other():
+    """Of so few rows the scales are drawn without a trial; two groups, of five chains and of one, in one process."""
+    settings = {**TINY, "prior_std": "auto"}
+    alone, both = (LangevinRegressor(**{**settings, "chains": chains}).fit(X[:40], Y[:40]) for chains in (5, 6))
+    assert np.array_equal(alone.draws_, both.draws_[:5])
+    assert both.draws_.shape[0] == 6
+
+
 def test_pickles_and_clones(fitted):
     assert np.array_equal(pickle.loads(pickle.dumps(fitted)).predict(X), fitted.predict(X))
     assert clone(fitted).get_params() == fitted.get_params()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -56,7 +57,7 @@ def explore(
     """Draw from the posterior of a network.
 
     Args:
-        posterior: of the network; where its prior is `FoundScales`, that is changed on the way.
+        posterior: of the network; where its prior is `FoundScales`, chains begin with it. It is not changed.
         data: inputs and targets.
         settings: how long each part takes.
         chains: their numbers; a chain is a function of (seed, number).
@@ -64,6 +65,7 @@ def explore(
         start: where the chains begin, (chains, dim); None for the network's own initialisation.
         progress: is told the share of the work that is done.
     """
+    posterior = copy.copy(posterior)  # whose prior may be drawn anew on the way, for these chains alone
     if start is None:
         start = posterior.init(len(chains), seed, first_chain=chains.start)
     stretches = max(settings.num_draws, settings.num_steps // BLOCK)
