@@ -2,7 +2,7 @@
 
 The scales of a layer with a thousand weights, drawn given the weights, move a few percent at a time. So they stay for long where
 the ensemble's training left them, at a few tenths. Where targets are noisy that predicts better than N(0, 1), where they are clean
-it does worse: these ask for larger weights, which N(0, 1) allows from the beginning (docs/tables.md).
+it does worse: these ask for larger weights, which N(0, 1) allows from the beginning.
 """
 
 from __future__ import annotations
