@@ -138,3 +138,33 @@ def test_bad_input_is_refused(name):
     call, words = BAD[name]
     with pytest.raises((TypeError, ValueError), match=words):
         call()
+
+
+def test_a_scale_within_bounds_saturates_smoothly_and_is_the_plain_one_between_them():
+    bounded, plain = likelihoods.gaussian("predicted", within=(1e-3, 3.0)), likelihoods.gaussian("predicted")
+    raw = torch.linspace(-40, 40, 801, dtype=torch.float64)
+    output = torch.stack([torch.zeros_like(raw), raw], -1)
+    std = bounded.variance(output).sqrt()
+    assert (std.diff() >= 0).all()
+    assert 1e-3 <= std.min() < 1.001e-3
+    assert 2.999 < std.max() < 3.001
+    between = (raw > 2 * math.log(0.01)) & (raw < 2 * math.log(0.5))
+    torch.testing.assert_close(std[between], plain.variance(output).sqrt()[between], rtol=0.02, atol=0)
+    y = torch.full_like(raw, 0.3)
+    expected = Normal(0.0, std).log_prob(y)  # one std for the density, the variance and the intervals
+    torch.testing.assert_close(bounded.log_likelihood(output, y), expected)
+    torch.testing.assert_close(bounded.cdf(output, y), Normal(0.0, std).cdf(y))
+
+
+@pytest.mark.parametrize(
+    ("std", "within", "words"),
+    [
+        (1.0, (1e-3, 3.0), "None where std is a number"),
+        ("predicted", (3.0, 1e-3), r"low < high, got \(3.0, 0.001\)"),
+        ("predicted", 3.0, "a pair"),
+        ("learned", (0.0, 1.0), "within"),
+    ],
+)
+def test_bounds_of_a_scale_that_make_no_sense_are_refused(std, within, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        likelihoods.gaussian(std, within=within)

@@ -9,16 +9,25 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_iris, make_friedman1
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from langevin import TrustWarning
 from langevin.estimators import LangevinClassifier, LangevinRegressor
+from langevin.estimators import prior as prior_module
 
-TINY = {"hidden": (8,), "chains": 2, "num_draws": 10, "adam_steps": 200, "burn_in": 128, "num_steps": 128, "n_jobs": 1}
+TINY = {
+    "hidden": (8,),
+    "chains": 2,
+    "num_draws": 3,
+    "adam_steps": 200,
+    "burn_in": 64,
+    "num_steps": 128,
+    "n_jobs": 1,
+    "prior_std": 1.0,
+}
 WEIGHTS = "draws of chains with other rows are other draws: equal in law, not in bits"
 EXPECTED = {"check_sample_weight_equivalence_on_dense_data": WEIGHTS, "check_sample_weight_equivalence_on_sparse_data": WEIGHTS}
 RNG = np.random.default_rng(0)
@@ -27,7 +36,7 @@ Y = np.sin(2 * X[:, 0]) + 0.1 * RNG.normal(size=150) * (1 + (X[:, 1] > 0) * 4)
 
 
 def regressor(**more):
-    return LangevinRegressor(**{**TINY, "adam_steps": 1000, "burn_in": 1280, "num_steps": 640, **more})
+    return LangevinRegressor(**{**TINY, "num_draws": 10, "adam_steps": 1000, "burn_in": 1280, "num_steps": 640, **more})
 
 
 @pytest.mark.parametrize("estimator", [LangevinRegressor(**TINY), LangevinClassifier(**TINY)], ids=["regressor", "classifier"])
@@ -57,14 +66,76 @@ def test_what_is_far_from_the_data_is_less_sure(fitted):
     assert far.mean() > 2 * near.mean()
 
 
-def test_a_standard_deviation_beyond_all_targets_is_said(fitted):
-    wild = pickle.loads(pickle.dumps(fitted))
-    wild.draws_[0, 0, -1] = 20.0  # the bias of the log-variance of one draw
-    with pytest.warns(TrustWarning, match="for 150 of 150 rows the standard deviation is more than 10 times"):
-        wild.predict(X, return_std=True)
+@pytest.fixture(scope="module")
+def friedman():
+    """Few rows and much noise: single draws of a network that may predict any noise said 1e23 for a tenth of the test rows."""
+    x, y = make_friedman1(450, noise=1.0, random_state=0)
+    return (x[:250], y[:250]), (x[250:], y[250:])
+
+
+def test_widths_are_sane_for_all_rows(friedman):
+    (x, y), (unseen, truth) = friedman
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        fitted.predict(X, return_std=True)
+        model = regressor(hidden=(16, 16), prior_std=1.0, num_draws=20).fit(x, y)
+        mean, std = model.predict(unseen, return_std=True)
+    assert std.max() < 3 * y.std()
+    nll = 0.5 * np.mean(((truth - mean) / std) ** 2 + np.log(2 * np.pi * std**2))
+    assert nll < 0.5 * np.log(2 * np.pi * np.e * y.var())  # better than a Gaussian without inputs
+
+
+def test_noise_stays_between_its_bounds_for_any_weights(fitted):
+    wild = pickle.loads(pickle.dumps(fitted))
+    for bias, bound in ((1000.0, 3.0), (-1000.0, 1e-3)):
+        wild.draws_[..., -1] = bias  # of the log-variance
+        _, std = wild.predict(X, return_std=True)
+        noise = wild.standard_.std * bound
+        assert std.min() > 0.9 * noise
+        assert std.max() < 2 * noise + 2 * Y.std()
+
+
+def test_the_prior_is_found(friedman, capsys):
+    """Noisy rows ask for small weights; a number is taken as it is."""
+    model = regressor(prior_std="auto", hidden=(16, 16), verbose=1).fit(*friedman[0])
+    assert "the prior of the weights is N(0, std**2) with std drawn layer by layer, in the mean" in capsys.readouterr().out
+    assert list(model.prior_std_) == ["0", "2", "4"]
+    assert max(model.prior_std_["0"], model.prior_std_["2"]) < 0.6
+    assert model.posterior_.dim == model.draws_.shape[-1]
+    assert regressor(prior_std=0.5, burn_in=64, num_steps=64).fit(X, Y).prior_std_ == 0.5
+
+
+def test_the_choice_of_a_prior_is_that_of_the_chains_that_predict_better(monkeypatch):
+    for better in (False, True):
+        monkeypatch.setattr(prior_module, "_score", lambda *given, better=better: float(given[-2].start == better))
+        model = regressor(prior_std="auto", burn_in=64, num_steps=64).fit(X, Y)
+        assert isinstance(model.prior_std_, dict) is better
+
+
+def test_many_rows_come_in_minibatches():
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(6000, 3))
+    y = x[:, 0] * x[:, 1] + 0.1 * rng.normal(size=6000)
+    model = regressor(hidden=(16, 16), adam_steps=600, burn_in=640, num_steps=320)
+    assert model._settings(6000).batch_size == 1000
+    assert model._settings(4000).batch_size is None
+    mean, std = model.fit(x, y).predict(x, return_std=True)
+    assert np.mean((mean - y) ** 2) < 0.03
+    assert 0.07 < std.mean() < 0.2
+    assert not model.warnings_
+    assert regressor(batch_size=None)._settings(10**6).batch_size is None
+    assert regressor(batch_size=200)._settings(150).batch_size is None
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_rows_take_minutes():
+    """Half the chains and a tenth of the default lengths: a step takes a thousand rows, however many there are."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(100_000, 10))
+    y = np.sin(2 * x[:, 0]) + x[:, 1] * x[:, 2] + 0.3 * rng.normal(size=100_000)
+    model = LangevinRegressor(chains=5, adam_steps=2000, burn_in=2500, num_steps=2500, n_jobs=1).fit(x, y)
+    mean, std = model.predict(x[:2000], return_std=True)
+    assert np.mean((mean - y[:2000]) ** 2) < 0.11
+    assert 0.27 < std.mean() < 0.36
 
 
 def test_the_same_seed_gives_the_same_draws_whatever_the_number_of_processes():
@@ -72,6 +143,14 @@ def test_the_same_seed_gives_the_same_draws_whatever_the_number_of_processes():
     one, two = (LangevinRegressor(**{**settings, "n_jobs": jobs}).fit(X, Y) for jobs in (1, 2))
     assert np.array_equal(one.draws_, two.draws_)
     assert not np.array_equal(LangevinRegressor(**settings, random_state=1).fit(X, Y).draws_, one.draws_)
+
+
+def test_groups_whose_scales_are_drawn_do_not_know_of_each_other():
+    """Of so few rows the scales are drawn without a trial; two groups, of five chains and of one, in one process."""
+    settings = {**TINY, "prior_std": "auto"}
+    alone, both = (LangevinRegressor(**{**settings, "chains": chains}).fit(X[:40], Y[:40]) for chains in (5, 6))
+    assert np.array_equal(alone.draws_, both.draws_[:5])
+    assert both.draws_.shape[0] == 6
 
 
 def test_pickles_and_clones(fitted):
@@ -141,7 +220,8 @@ BAD = {
     "chains": (0, r"LangevinRegressor\(chains=.*0"),
     "hidden": (3, r"hidden=.*a tuple of layer sizes, got 3"),
     "noise": ("white", r'"predicted" or "learned", got \'white\''),
-    "prior_std": (-1.0, r"prior_std=.*-1\.0"),
+    "prior_std": (-1.0, r"prior_std=.*> 0, or \"auto\", got -1\.0"),
+    "batch_size": ("small", r"batch_size=.*'small'"),
     "burn_in": ("long", r"burn_in=.*'long'"),
     "random_state": (-1, r"random_state=.*-1"),
 }

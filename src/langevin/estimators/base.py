@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import warnings
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -19,6 +18,9 @@ from typing_extensions import override
 
 from langevin.checks import check_integer, check_number, needs
 from langevin.estimators.explore import Explored, Settings, explore
+from langevin.estimators.network import NetworkPosterior, network
+from langevin.estimators.prior import scales_predict_better
+from langevin.estimators.scales import FoundScales
 from langevin.estimators.table import Array, Columns
 from langevin.estimators.workers import run_groups, single_threaded
 from langevin.noise import Purpose
@@ -26,13 +28,15 @@ from langevin.noise.borrowed import borrowed_generator
 from langevin.predictive import Prediction, predict
 from langevin.targets import Posterior, priors
 from langevin.targets.likelihoods import Likelihood
+from langevin.targets.priors import PlacedPrior, Prior
 from langevin.trust import TrustWarning
 
 __all__ = ["LangevinEstimator"]
 
 GROUP = 5  # chains that run as one; a function of nothing else, so that results do not depend on the number of processes
-_ADAM, _BURN_IN, _STEPS = 2000, 20_000, 10_000  # up to _ROWS rows; above, they fall with the root of the number of rows
+_ADAM, _BURN_IN, _STEPS = 2000, 25_000, 25_000  # for up to _ROWS rows at a step; with more rows they are fewer, at equal time
 _ROWS = 1500
+_FEW, _BATCH = 4000, 1000  # up to so many rows all are taken at every step, above that minibatches
 _UNDONE = 0.1  # share of a chain's stretches that may be undone without a word
 
 
@@ -42,7 +46,8 @@ class LangevinEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
     hidden: tuple[int, ...]
     chains: int
     num_draws: int
-    prior_std: float
+    prior_std: float | str
+    batch_size: int | str | None
     adam_steps: int | str
     burn_in: int | str
     num_steps: int | str
@@ -83,7 +88,7 @@ class LangevinEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
         targets, outputs = self._take_targets(y, weights)
         self._seen = (self.columns_(x), targets, weights)
         with borrowed_generator(0, Purpose.INIT, 0):  # layers draw their weights from torch's generator; chains have other starts
-            self._network = _network(self._seen[0].shape[1], self._hidden(), outputs)
+            self._network = network(self._seen[0].shape[1], self._hidden(), outputs)
         self._sample(None)
         return self
 
@@ -122,14 +127,41 @@ class LangevinEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
         if weights is not None:
             likelihood = Weighted(likelihood)
             targets = torch.stack([targets.to(torch.float64), torch.as_tensor(weights)], -1)
-        prior = priors.gaussian(std=check_number(type(self).__name__, "prior_std", self.prior_std, "> 0", lambda std: std > 0))
-        posterior = Posterior(self._network, likelihood, prior=prior, num_data=len(inputs))
-        count = check_integer(type(self).__name__, "chains", self.chains, 1)
+        who, seed, settings = type(self).__name__, self._seed(), self._settings(len(inputs))
+        std, count = self._asked_std(), check_integer(who, "chains", self.chains, 1)
+        make = partial(NetworkPosterior, self._network, likelihood, prior=priors.gaussian(std or 1.0))
+        if std is None and start is None:
+            self._draws_scales = scales_predict_better(
+                make, (inputs, targets), settings, seed=seed, jobs=self.n_jobs, progress=bool(self.verbose)
+            )
+        posterior = make(num_data=len(inputs))
+        if std is None and self._draws_scales:
+            posterior.prior = FoundScales.first(posterior.space)
         groups = [range(first, min(first + GROUP, count)) for first in range(0, count, GROUP)]
-        task = partial(_explore_group, posterior, (inputs, targets), self._settings(len(inputs)), self._seed(), start)
+        task = partial(_explore_group, posterior, (inputs, targets), settings, seed, start)
         found: list[Explored] = run_groups(task, groups, self.n_jobs, bool(self.verbose))
-        self.posterior_ = Posterior(self._network, self._likelihood(), prior=prior, num_data=len(inputs))
+        self.posterior_ = self._with_prior(posterior, std or 1.0, [part.scales for part in found if part.scales is not None])
         self._keep(found)
+
+    def _asked_std(self) -> float | None:
+        """Return the standard deviation of the prior that was asked for; None where it is to be found."""
+        if isinstance(self.prior_std, str) and self.prior_std == "auto":
+            return None
+        return check_number(type(self).__name__, "prior_std", self.prior_std, '> 0, or "auto"', lambda std: std > 0)
+
+    def _with_prior(self, posterior: Posterior, std: float, scales: list[Tensor]) -> Posterior:
+        """Return the posterior under the prior as it was found, layer by layer: the means of all draws."""
+        self.prior_std_: float | dict[str, float] = std
+        prior: Prior | PlacedPrior = priors.gaussian(std)
+        if isinstance(posterior.prior, FoundScales):
+            layers = [layer.removeprefix("model.") for layer in posterior.prior.layers]  # as in the network that is not wrapped
+            means = torch.cat([part.mean(1) for part in scales]).mean(0).tolist()
+            self.prior_std_ = dict(zip(layers, means, strict=True))
+            others = {name: prior for name in posterior.space.names if "." not in name}
+            prior = priors.by_name({f"{layer}.*": priors.gaussian(mean) for layer, mean in self.prior_std_.items()} | others)
+        if self.verbose:
+            print(f"{type(self).__name__}: the prior of the weights is N(0, std**2) with {_words(self.prior_std_)}")
+        return Posterior(self._network, self._likelihood(), prior=prior, num_data=posterior.num_data)
 
     def _keep(self, found: list[Explored]) -> None:
         """Keep the draws, say where chains had to be held back."""
@@ -147,14 +179,25 @@ class LangevinEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
 
     def _settings(self, rows: int) -> Settings:
         """Return how long each part takes: what was asked for, or what the number of rows suggests."""
-        who, share = type(self).__name__, min(1.0, math.sqrt(_ROWS / rows))
+        who, size = type(self).__name__, self._rows_at_once(rows)
+        share = min(1.0, _ROWS / (size or rows))
         asked = {"adam_steps": _ADAM, "burn_in": _BURN_IN, "num_steps": _STEPS}
-        found: dict[str, Any] = {}
+        found: dict[str, int] = {}
         for name, most in asked.items():
             value = getattr(self, name)
             found[name] = max(1, round(share * most)) if value == "auto" else check_integer(who, name, value, 1)
         draws = min(check_integer(who, "num_draws", self.num_draws, 1), found["num_steps"])
-        return Settings(num_draws=draws, **found)
+        return Settings(num_draws=draws, batch_size=size, **found)
+
+    def _rows_at_once(self, rows: int) -> int | None:
+        """Return the size of minibatches; None where all rows are taken at every step."""
+        if self.batch_size is None:
+            return None
+        if isinstance(self.batch_size, str) and self.batch_size == "auto":
+            size = _BATCH if rows > _FEW else rows
+        else:
+            size = check_integer(type(self).__name__, "batch_size", self.batch_size, 1)
+        return size if size < rows else None
 
     def _hidden(self) -> tuple[int, ...]:
         if not isinstance(self.hidden, tuple | list):
@@ -177,7 +220,7 @@ class LangevinEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
             warnings.simplefilter("ignore", TrustWarning)  # how well chains mixed was said by fit
             # In float64, so that a row's prediction does not depend on the rows beside it.
             wide = copy.deepcopy(self._network).double()
-            posterior = Posterior(wide, self._likelihood(), prior=self.posterior_.prior, num_data=self.posterior_.num_data)
+            posterior = Posterior(wide, self._likelihood(), prior=priors.flat(), num_data=self.posterior_.num_data)
             inputs = self.columns_(x, torch.float64)
             return predict(posterior, self.draws_.double(), inputs, interval=interval, progress=False)
 
@@ -206,12 +249,10 @@ class Weighted(Likelihood):
         return self.inner.wrap(model)
 
 
-def _network(inputs: int, hidden: tuple[int, ...], outputs: int) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for size in hidden:
-        layers += [nn.Linear(inputs, size), nn.SiLU()]
-        inputs = size
-    return nn.Sequential(*layers, nn.Linear(inputs, outputs))
+def _words(std: float | dict[str, float]) -> str:
+    if not isinstance(std, dict):
+        return f"std = {std:g}"
+    return "std drawn layer by layer, in the mean " + ", ".join(f"{mean:.2g}" for mean in std.values())
 
 
 def _explore_group(

@@ -30,13 +30,14 @@ class LangevinClassifier(ClassifierMixin, LangevinEstimator):  # type: ignore[mi
         hidden: sizes of the hidden layers.
         chains: how many.
         num_draws: of each chain.
-        prior_std: of the weights, in units of standardised columns.
+        prior_std: of the weights, or "auto".
+        batch_size: rows of a minibatch, None for all rows, or "auto".
         adam_steps: of the ensemble from which chains start.
         burn_in: steps in which scales are learnt.
         num_steps: steps of which draws are taken.
         random_state: an int, or a RandomState; None is 0.
         n_jobs: processes; -1 for as many as there are cores.
-        verbose: 1 shows a progress bar.
+        verbose: 1 shows a progress bar, and says what prior was found.
 
     Example:
         >>> import numpy as np
@@ -52,7 +53,8 @@ class LangevinClassifier(ClassifierMixin, LangevinEstimator):  # type: ignore[mi
         *,
         chains: int = 10,
         num_draws: int = 50,
-        prior_std: float = 1.0,
+        prior_std: float | str = "auto",
+        batch_size: int | str | None = "auto",
         adam_steps: int | str = "auto",
         burn_in: int | str = "auto",
         num_steps: int | str = "auto",
@@ -62,7 +64,7 @@ class LangevinClassifier(ClassifierMixin, LangevinEstimator):  # type: ignore[mi
     ) -> None:
         """See the class."""
         self.hidden, self.chains, self.num_draws, self.prior_std = hidden, chains, num_draws, prior_std
-        self.adam_steps, self.burn_in, self.num_steps = adam_steps, burn_in, num_steps
+        self.batch_size, self.adam_steps, self.burn_in, self.num_steps = batch_size, adam_steps, burn_in, num_steps
         self.random_state, self.n_jobs, self.verbose = random_state, n_jobs, verbose
 
     def predict_proba(self, X: Any) -> Array:

@@ -55,6 +55,8 @@ class Purpose(IntEnum):
     """Simulated data."""
     ROWS = 8
     """Minibatches with replacement."""
+    SCALES = 9
+    """Scales of priors that are drawn given the weights."""
     CHANCE = 12
     """Decisions of an update, such as that two chains swap places."""
     THIRD = 16

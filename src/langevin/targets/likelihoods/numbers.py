@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import softplus
 from typing_extensions import override
 
 from langevin.checks import check_field, check_number, needs
@@ -65,11 +66,23 @@ class GaussianLikelihood(_Measured):
     """``y = mean + N(0, std^2)``, independent for every element; use `gaussian` to build one."""
 
     std: float | str
+    within: tuple[float, float] | None = None  # between which a std that is no number stays
     name = "gaussian"
     scale_name = "std"
 
     def __post_init__(self) -> None:
         _check_scale(self)
+        if self.within is not None:
+            _check_within(self)
+
+    @override
+    def _mean_and_log_square(self, output: Tensor) -> tuple[Tensor, Tensor]:
+        mean, log_square = super()._mean_and_log_square(output)
+        if self.within is None:
+            return mean, log_square
+        low, high = (2 * math.log(std) for std in self.within)
+        below = high - softplus(high - log_square)
+        return mean, low + softplus(below - low)
 
     @override
     def log_likelihood(self, output: Tensor, y: Tensor) -> Tensor:
@@ -120,13 +133,16 @@ class StudentTLikelihood(_Measured):
         return torch.as_tensor(t.cdf(error.detach().cpu().numpy(), self.df), dtype=output.dtype, device=output.device)
 
 
-def gaussian(std: float | str) -> GaussianLikelihood:
+def gaussian(std: float | str, *, within: tuple[float, float] | None = None) -> GaussianLikelihood:
     """Make the likelihood of measurements with Gaussian errors.
 
     Args:
         std: of the errors. A number: then outputs and y have the same shape, (n,) or (n, k). "learned": one number for all rows,
             which becomes a parameter of the model (``model = likelihood.wrap(model)``; `Posterior` does it by itself). "predicted":
             the network has outputs (n, 2) for y (n,), or (n, 2 k) for y (n, k): first the mean, then the log of the variance.
+        within: (low, high), a std that is learned or predicted stays between. The log l of the variance is then
+            ``L + softplus(H - softplus(H - l) - L)``, L and H those of the two: nearly l between them, flat beyond. Without it a
+            few draws of a network may predict any noise where there are no data, and outweigh all others in the variance.
 
     Example:
         >>> gaussian(std=2.0).log_likelihood(torch.tensor([1.0]), torch.tensor([1.0]))
@@ -134,7 +150,7 @@ def gaussian(std: float | str) -> GaussianLikelihood:
         >>> gaussian("predicted").log_likelihood(torch.tensor([[1.0, 4.0]]).log(), torch.tensor([0.0]))
         tensor([-1.6121])
     """
-    return GaussianLikelihood(std)
+    return GaussianLikelihood(std, within)
 
 
 def student_t(df: float = 4.0, scale: float | str = LEARNED) -> StudentTLikelihood:
@@ -149,6 +165,17 @@ def student_t(df: float = 4.0, scale: float | str = LEARNED) -> StudentTLikeliho
         tensor([-1.0009])
     """
     return StudentTLikelihood(df, scale)
+
+
+def _check_within(likelihood: GaussianLikelihood) -> None:
+    who, within = "likelihoods.gaussian", likelihood.within
+    if not isinstance(likelihood.std, str):
+        raise needs(who, "within", "None where std is a number", within)
+    if not isinstance(within, tuple) or len(within) != 2:
+        raise needs(who, "within", "a pair (low, high) of standard deviations", within, TypeError)
+    low, high = (check_number(who, "within", value, SCALE.replace("std", "within"), is_scale) for value in within)
+    if not low < high:
+        raise needs(who, "within", "low < high", within)
 
 
 def _check_scale(likelihood: Any) -> None:
