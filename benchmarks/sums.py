@@ -252,15 +252,13 @@ def ravine(quick):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="short runs by sampling, to see that all works")
-    quick = parser.parse_args().quick
+    parser.add_argument("--tables", type=int, nargs="+", default=[1, 2, 3, 4, 5], help="which; the last takes most of the time")
+    options = parser.parse_args()
     torch.set_num_threads(1)
     started = time.perf_counter()
     print(f"seed {SEED}, numpy {np.__version__}, scipy {scipy.__version__}, torch {torch.__version__}")
     check_step()
-    known()
-    unknown()
-    preconditioned()
-    mixture(quick)
-    ravine(quick)
-    if not quick:
-        print(f"\n{time.perf_counter() - started:.0f} s, one thread of a shared machine")
+    tables = {1: known, 2: unknown, 3: preconditioned, 4: lambda: mixture(options.quick), 5: lambda: ravine(options.quick)}
+    for number in options.tables:
+        tables[number]()
+    print(f"\n{time.perf_counter() - started:.0f} s, one thread of a shared machine")

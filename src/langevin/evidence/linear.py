@@ -24,6 +24,7 @@ SMALL_ROOT, SMALL = 1e-5, 1e-8  # λ inside and outside of a root
 UNKNOWN = {
     "adadelta_sgld": "its bias is a ratio of averages of squares, which is linear in nothing",
     "sgnht": "its friction follows the square of the velocity that it slows",
+    "sgrhmc": "its metric moves with the position",
 }
 """Samplers of `SAMPLERS` of which no exact law is known, and why."""
 
