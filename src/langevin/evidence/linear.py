@@ -26,6 +26,7 @@ UNKNOWN = {
     "amagold": "its law is the target whatever the step; off Gaussians and under noise that is tested by quadrature",
     "sglrw": "a sign is linear in nothing; its exact law on a lattice is tested by the transition matrix",
     "sgnht": "its friction follows the square of the velocity that it slows",
+    "sgrhmc": "its metric moves with the position",
 }
 """Samplers of `SAMPLERS` of which no exact law is known, and why."""
 

@@ -41,6 +41,9 @@ class Riemannian(Kernel):
     exactly. Then the error is O(ε) for any β (docs/theory.md, section 9). A plain Euler step, as published, is right for β -> 1
     only: it takes a part ``2 β / (1 + β)`` of the slope of the metric, and v has a temperature that depends on θ.
 
+    The step is explicit. Where the metric changes much within a step it gains energy, and friction in proportion to F^-1 is weak
+    just where F is large: chains can be lost, more easily than with even friction. A smaller ε or a prior's part in F helps.
+
     Args:
         beta: β, the share of the velocity that is kept where the friction is c, in [0, 1).
         metric: F and its root, a `Fisher`.
