@@ -52,6 +52,9 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/kronecker.py | tee docs/benchmarks/kronecker.txt
 	$(BIN)/python benchmarks/lint.py | tee docs/benchmarks/lint.txt
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/blocks.py | tee docs/benchmarks/blocks.txt
+	$(BIN)/python benchmarks/scale.py | tee docs/benchmarks/scale.txt
+	$(BIN)/python benchmarks/sums.py | tee docs/benchmarks/sums.txt
+	$(BIN)/python benchmarks/modes.py | tee docs/benchmarks/modes.txt
 
 bench-optim: .venv/installed
 	$(BIN)/python benchmarks/optim.py
