@@ -6,8 +6,8 @@ A transformer that reads characters is built from its configuration and trained 
 bfloat16; adapters, in bfloat16 too, learn another text, half of LICENSE (5,568 characters). A quarter is for choices: when to stop
 Adam, and once, on one base, the settings (six of the sampler, six of Adam were tried). The table is about the last quarter.
 
-Mean ± sd over seeds 0, 1, 2 (same split, torch 2.13, 42 to 46 seconds of one core each) at commit 87a11d4, where the pages have 57,468
-characters; they grow, and the base changes with them:
+Mean ± sd over seeds 0, 1, 2 (same split, torch 2.13, 42 to 46 seconds of one core each) at commit 87a11d4, whose pages have
+57,468 characters; they grow, and the base changes with them:
 
                                 bits per character             ECE
     base                             3.626 ± 0.044   0.094 ± 0.016
