@@ -3,8 +3,22 @@
     python examples/lora.py --seed 0
 
 A transformer that reads characters is built from its configuration and trained on three pages of this repository. It is frozen in
-bfloat16; adapters, in bfloat16 too, learn the style of another text, half of LICENSE. A quarter is for choices (the prior's std,
-the learning rates, when to stop Adam), the last quarter is what the table is about. NUMBERS
+bfloat16; adapters, in bfloat16 too, learn another text, half of LICENSE (5,568 characters). A quarter is for choices: when to stop
+Adam, and once, on one base, the settings (six of the sampler, six of Adam were tried). The table is about the last quarter.
+
+Mean ± sd over seeds 0, 1, 2 (same split, torch 2.13, 42 to 46 seconds of one core each) at commit 87a11d4, whose pages have
+57,468 characters; they grow, and the base changes with them:
+
+                                bits per character             ECE
+    base                             3.626 ± 0.044   0.094 ± 0.016
+    MAP by Adam, all 2000 steps      3.487 ± 0.037   0.127 ± 0.011
+    MAP, stopped by validation       2.880 ± 0.012   0.025 ± 0.006
+    one draw, mean of all            3.039 ± 0.008   0.036 ± 0.003
+    average of 66 draws              2.768 ± 0.015   0.058 ± 0.003
+
+The average has the lowest NLL with every seed, and needs no stopping. It is less well calibrated than the MAP that was stopped, and
+predicting costs 66 times as much. One chain of 2000 steps: nothing here says that it has forgotten its start. Ensembles are not
+compared.
 """
 
 from __future__ import annotations
@@ -112,9 +126,9 @@ def loss_of(model: nn.Module, windows: Tensor) -> Tensor:
     return functional.cross_entropy(model(windows[:, :-1]), windows[:, 1:])
 
 
-def train(parameters: Iterable[nn.Parameter], loss_at: Callable[[int], Tensor], num_steps: int) -> Iterator[int]:
+def train(parameters: Iterable[nn.Parameter], loss_at: Callable[[int], Tensor], num_steps: int, lr: float) -> Iterator[int]:
     """Take steps of Adam and yield how many were taken, after each."""
-    adam = torch.optim.Adam(parameters, lr=3e-3)
+    adam = torch.optim.Adam(parameters, lr=lr)
     for step in range(num_steps):
         adam.zero_grad()
         loss_at(step).backward()
@@ -200,13 +214,13 @@ def main() -> None:
         return score(model(x).softmax(1), y)
 
     model = Transformer(config, seed)
-    for _ in train(model.parameters(), loss_on_pages, base_steps):
+    for _ in train(model.parameters(), loss_on_pages, base_steps, lr=3e-3):
         pass
     adapters = add_adapters(model, seed)
     table, start = {"base": scores()}, copy.deepcopy(adapters.state_dict())
 
     best = math.inf, start
-    for step in train(adapters.parameters(), minus_log_posterior, num_steps):  # in float32, as Adam has no copies
+    for step in train(adapters.parameters(), minus_log_posterior, num_steps, lr=1e-3):  # in float32, as Adam has no copies
         if step % 50 == 0:
             with torch.no_grad():
                 loss = float(loss_of(model, valid))
