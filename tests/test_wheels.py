@@ -162,7 +162,7 @@ def test_what_is_imported_is_declared_and_nothing_else(wheels, name, source):
     owners = metadata.packages_distributions()  # it does not know packages installed from a folder
     found = {canonical(owner) for module in modules for owner in owners.get(module, [module])}
     lines = content(wheels[name])[0].get_all("Requires-Dist")
-    assert found - {name} == needed(lines) | needed(lines, "sklearn") | needed(lines, "metrics")
+    assert found - {name} == needed(lines) | needed(lines, "sklearn") | needed(lines, "metrics") | needed(lines, "ray")
 
 
 def test_both_have_one_version_and_the_licence(wheels):

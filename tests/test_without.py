@@ -291,8 +291,9 @@ def test_the_warm_up_shares_no_number_with_the_run_nor_with_itself(monkeypatch):
         seen.extend((one, each) for one in streams for each in steps)
         return normal(seed, stream, step, size, **settings)
 
-    for module in (blocks, descent, metric, walk, warmup):
+    for module in (descent, metric, walk, warmup):
         monkeypatch.setattr(module, "normal", watched)
+    monkeypatch.setitem(blocks.KINDS, "normal", watched)
     noisy = lv.targets.energy(lambda theta: 0.5 * theta @ theta, dim=2, gradient_noise=0.5)
     lv.sample(noisy, num_draws=30, chains=2, **QUICK)
     lv_given = lv.sample(lv.sgld("auto"), noisy, torch.zeros(2, 2, dtype=torch.float64), num_steps=30, warmup=10, scale="low_rank",

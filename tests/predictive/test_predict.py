@@ -227,7 +227,7 @@ def test_it_says_in_words_what_it_is():
     text = repr(lv.predict(None, CLASSES, DEEP, likelihood="categorical"))
     assert text.startswith("Prediction of 8 rows x (4,) by 7 draws, Categorical()\n  mean entropy: total ")
     text = repr(lv.predict(EXACT.posterior, EXACT.draws(9), NEW, interval=[0.5, 0.95]))
-    assert text.startswith("Prediction of 6 rows by 9 draws, GaussianLikelihood(std=0.5)\n  mean variance: total ")
+    assert text.startswith("Prediction of 6 rows by 9 draws, GaussianLikelihood(std=0.5, within=None)\n  mean variance: total ")
     assert "intervals of 50 %, 95 %" in text
 
 
