@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from langevin.checks import needs
 
-__all__ = ["Runs", "as_shard", "gather_runs", "is_sharded", "like_shard", "local_part", "runs_of"]
+__all__ = ["Runs", "as_shard", "gather_runs", "is_sharded", "like_shard", "local_part", "places_along", "runs_of"]
 
 _SPAN = 2**20  # elements of the whole that are drawn at a time where a shard has many stretches
 
@@ -88,7 +88,9 @@ def runs_of(tensor: Tensor) -> Runs | None:
 
 @functools.lru_cache(maxsize=4096)
 def _runs(shape: tuple[int, ...], mesh: Any, placements: tuple[Any, ...]) -> Runs | None:
-    places = [_places_along(axis, size, mesh, placements) for axis, size in enumerate(shape)]
+    if partial := [placement for placement in placements if placement.is_partial()]:
+        raise needs("optimizer", "params", "parameters whose shards are parts of them, not terms of a sum", partial[0])
+    places = [places_along(axis, shape, mesh, placements) for axis in range(len(shape))]
     cut = [axis for axis, found in enumerate(places) if found is not None]
     if not cut:
         return None
@@ -108,23 +110,16 @@ def _runs(shape: tuple[int, ...], mesh: Any, placements: tuple[Any, ...]) -> Run
     return Runs(begins, lengths)
 
 
-def _places_along(axis: int, size: int, mesh: Any, placements: tuple[Any, ...]) -> NDArray[np.int64] | None:
-    """Return the places along an axis that this rank holds, or None for all: those of a vector that is cut in the same way."""
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+def places_along(axis: int, shape: tuple[int, ...], mesh: Any, placements: Sequence[Any]) -> NDArray[np.int64] | None:
+    """Return the places along an axis of a tensor that this rank holds, or None for all: those of an index that is cut alike."""
+    from torch.distributed.tensor import Replicate, distribute_tensor
 
-    alone: list[Any] = []
-    for placement in placements:
-        if placement.is_partial():
-            raise needs("optimizer", "params", "parameters whose shards are parts of them, not terms of a sum", placement)
-        if getattr(placement, "dim", None) != axis:
-            alone.append(Replicate())
-        else:  # a strided shard says in how many parts the axis was cut before
-            strided = {"split_factor": placement.split_factor} if hasattr(placement, "split_factor") else {}
-            alone.append(type(placement)(0, **strided) if strided else Shard(0))
-    if all(isinstance(placement, Replicate) for placement in alone):
+    here = [getattr(placement, "dim", None) == axis for placement in placements]
+    if not any(here):
         return None
-    index = torch.arange(size, device=mesh.device_type)
-    return distribute_tensor(index, mesh, alone, src_data_rank=None).to_local().cpu().numpy()
+    index = torch.arange(shape[axis], device=mesh.device_type).view([-1 if other == axis else 1 for other in range(len(shape))])
+    kept = [placement if cuts else Replicate() for placement, cuts in zip(placements, here, strict=True)]
+    return distribute_tensor(index, mesh, kept, src_data_rank=None).to_local().flatten().cpu().numpy()
 
 
 def gather_runs(runs: Runs, draw: Callable[[int, int], Tensor]) -> Tensor:

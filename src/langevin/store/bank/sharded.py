@@ -6,7 +6,6 @@ ranks that have the same box the lowest one counts. A tensor then goes to the wr
 no rank ever has more than its own part and one block of rows.
 """
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise, product
@@ -14,6 +13,9 @@ from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
+
+from langevin.shards import is_sharded as is_dtensor
+from langevin.shards import places_along
 
 __all__ = ["Box", "Gather", "boxes_of", "differing_copies", "has_copies", "is_dtensor", "is_sharded", "local_of", "share_out"]
 
@@ -43,12 +45,6 @@ class Box(NamedTuple):
         return local[tuple(slice(k, k + stop - start) for k, start, stop in zip(self.local, self.start, self.stop, strict=True))]
 
 
-def is_dtensor(value: object) -> bool:
-    """Whether it is a `DTensor`; nothing is imported to find out."""
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(value, module.DTensor)
-
-
 def is_sharded(model: nn.Module) -> bool:
     """Whether a model is spread over ranks; between forward and backward `fully_shard` may show whole tensors."""
     if any(kind.__name__ == "FSDPModule" for module in model.modules() for kind in type(module).__mro__):
@@ -72,23 +68,19 @@ def boxes_of(name: str, tensor: Any) -> list[Box]:
     )
     if mesh.get_coordinate() is None:
         return []
-    runs = [_runs(size, axis, len(shape), mesh, tensor.placements) for axis, size in enumerate(shape)]
+    runs = [_runs(axis, shape, mesh, tensor.placements) for axis in range(len(shape))]
     if (expected := tuple(sum(stop - start for start, stop, _ in axis) for axis in runs)) != found:
         where = f"{name} {tensor.placements} on rank {rank}"
         raise ValueError(f"SampleBank needs parts as torch cuts them, of shape {expected} for {where}, got {found}")
     return [Box(rank, *(tuple(part) for part in zip(*box, strict=True))) for box in product(*runs)]
 
 
-def _runs(size: int, axis: int, num_axes: int, mesh: Any, placements: Sequence[Any]) -> list[tuple[int, int, int]]:
+def _runs(axis: int, shape: tuple[int, ...], mesh: Any, placements: Sequence[Any]) -> list[tuple[int, int, int]]:
     """Return what a rank has of one axis, as (start, stop, place in the rank's own tensor)."""
-    from torch.distributed.tensor import Replicate, distribute_tensor
-
-    here = [getattr(placement, "dim", None) == axis for placement in placements]
-    if not any(here):
-        return [(0, size, 0)] if size else []
-    index = torch.arange(size).view([size if other == axis else 1 for other in range(num_axes)])
-    kept = [placement if split else Replicate() for placement, split in zip(placements, here, strict=True)]
-    mine = distribute_tensor(index, mesh, kept, src_data_rank=None).to_local().flatten().cpu()
+    found = places_along(axis, shape, mesh, placements)
+    if found is None:
+        return [(0, shape[axis], 0)] if shape[axis] else []
+    mine = torch.from_numpy(found)
     breaks = (mine.diff() != 1).nonzero().flatten() + 1
     edges = [0, *breaks.tolist(), len(mine)] if len(mine) else []
     return [(int(mine[a]), int(mine[b - 1]) + 1, a) for a, b in pairwise(edges)]
