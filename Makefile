@@ -3,10 +3,11 @@ PYTHON ?= python3
 SHELL := /bin/bash -o pipefail
 BIN := .venv/bin
 
-.PHONY: demo reproduce study test test-all mutants lint bench bench-optim reliability clean
+.PHONY: demo reproduce study test test-all mutants lint docs bench bench-optim reliability clean
+
+# A tour on one page: what the library is for, measured here, in at most two minutes after the installation.
 demo: .venv/installed
-	$(BIN)/langevin-paper run gaussian mixture ravine landsat --scale quick --jobs 2 --out out/records
-	$(BIN)/langevin-paper report --records out/records --out out/report
+	$(BIN)/langevin demo --out out/demo
 
 # Figures 1 to 4 and tables 1 and 2 at the paper's own scale; `langevin-paper list` estimates the minutes of these and of the others
 # (MNIST: a night; CIFAR: a GPU). Killed, it goes on where it stopped.
@@ -36,6 +37,10 @@ lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The site, into out/site; a link that leads nowhere is an error. Open out/site/index.html (search needs a server: python -m http.server -d out/site).
+docs: .venv/installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 bench: .venv/installed
 	$(BIN)/python benchmarks/noise.py | tee docs/benchmarks/noise.txt

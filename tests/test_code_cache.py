@@ -113,7 +113,8 @@ def test_what_only_posix_has_is_not_needed_at_import():
     import os, sys, numba, torch
     del os.register_at_fork, os.RTLD_NOLOAD, os.getuid
     sys.modules["fcntl"] = None
-    import langevin
+    import langevin, langevin.engines.fused
+    [getattr(langevin, name) for name in langevin.__all__]
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, timeout=300)
 

@@ -8,6 +8,8 @@ import pytest
 import torch
 
 import langevin as lv
+from langevin.chains import drive
+from langevin.engines import blocks as blocks_of_steps
 from langevin.engines import runner
 from langevin.engines.blocks import Trace
 from langevin.engines.eager import run_eagerly
@@ -144,7 +146,7 @@ def test_a_compiled_block_that_raises_is_run_again_eagerly_and_the_run_stays_com
     """No compiler: what stands in for one takes a block's steps whole, or raises as the target does."""
     blocks = []
 
-    def pretend(kernel, gradient_fn, block, length, trace):
+    def pretend(kernel, gradient_fn, block, length, trace, turns):
         whole = Trace(trace.state)
         run_eagerly(kernel, gradient_fn, block, whole, range(len(trace.state.position)))
         blocks.append(not whole.failed)
@@ -156,6 +158,7 @@ def test_a_compiled_block_that_raises_is_run_again_eagerly_and_the_run_stays_com
     kernel = lv.sgld(1.0, temperature=1e-6)
     expected = run(Edge("raises"), init, num_steps=1000, kernel=kernel, compile=False)
     monkeypatch.setattr(runner, "run_compiled", pretend)
+    monkeypatch.setattr(blocks_of_steps, "_MAX_COMPILED", 256)
     samples = run(Edge("raises"), init, num_steps=1000, kernel=kernel, compile=True)
     assert blocks == [False, True, False, True]
     assert samples.compiled
@@ -196,9 +199,8 @@ def test_an_error_that_no_chain_raises_alone_stops_all_and_keeps_their_draws():
 
 
 def test_a_stopped_chain_is_resumed_as_stopped(tmp_path, monkeypatch):
-    import sys
 
-    monkeypatch.setattr(sys.modules["langevin.chains.drive"], "_CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(drive, "_CHECKPOINT_SECONDS", -1.0)
     init = torch.tensor([[1000.0], [20.0], [300.0]], dtype=double)
     kernel = lv.sgld(1.0, temperature=1e-6)
     for keep in ("positions", "moments"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import signal
@@ -22,7 +23,7 @@ from langevin.chains import recorder as progress
 from langevin.chains.interrupts import Interrupts
 from langevin.engines import Runner, blocks
 
-driver, given, sampling = (sys.modules[f"langevin.chains.{name}"] for name in ("drive", "given", "launch"))
+driver, given, sampling = (importlib.import_module(f"langevin.chains.{name}") for name in ("drive", "given", "launch"))
 X = lv.noise.normal(1, 0, 0, 60, dtype=torch.float64)
 TARGET = lv.targets.likelihood(lambda theta, x: -0.5 * (x - theta[0] * theta[1]) ** 2, prior=lv.priors.gaussian(std=1.0))
 START = torch.linspace(-1, 1, 6, dtype=torch.float64).reshape(3, 2)

@@ -8,7 +8,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "langevin"
 
 LEVELS = [
-    {"checks", "cpu"},
+    {"checks", "console", "cpu"},
     {"constraints", "plain"},
     {"moments", "noise", "scales", "schedules", "shards", "space", "trust"},
     {"targets"},
@@ -21,6 +21,7 @@ LEVELS = [
     {"diagnostics"},
     {"predictive"},
     {"choice", "estimators", "evidence", "llc", "sparse"},
+    {"demo", "doctor"},
     {"cli"},
 ]
 STEPPERS = {"engines/eager.py", "engines/fused/symbols.py", "engines/settings.py", "optim/update.py", "tuning/law.py"}

@@ -198,7 +198,7 @@ def test_batches_of_both_engines_are_equal(batch_size, num_data):
 
 
 def test_without_numba_the_reference_serves(monkeypatch):
-    monkeypatch.setattr(draw, "cpu", None)
+    monkeypatch.setattr(draw, "cpu_engine", lambda: None)
     assert torch.equal(normal(1, 2, range(3), 5), noise.normal_reference(1, 2, range(3), 5))
     assert torch.equal(batch_indices(1, range(2), 3, 5, 9), noise.batch_indices_reference(1, range(2), 3, 5, 9))
 

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import shutil
-import sys
 
 import pytest
 import torch
@@ -15,12 +14,12 @@ from safetensors.torch import save_file
 
 import langevin as lv
 from langevin import store
+from langevin.chains import drive as driver
 from langevin.store import checkpoint as state
 from langevin.store import manifest as runs
 from langevin.store import zarr as disk
 from langevin.store.layout import ARRAYS
 
-driver = sys.modules["langevin.chains.drive"]
 TARGET = lv.targets.gaussian([[1.0, 0.5], [0.5, 1.0]])
 KERNEL = lv.msgld(0.05, bias_factor=0.5)
 START = torch.linspace(-1, 1, 6, dtype=torch.float64).reshape(3, 2)

@@ -26,11 +26,12 @@ import zarr
 
 import langevin as lv
 from langevin import store
+from langevin.chains import drive as driver
+from langevin.engines import blocks
 from langevin.store import checkpoint, folder, layout, manifest
 from langevin.store import zarr as disk
 from langevin.trust import no_heat
 
-driver = sys.modules["langevin.chains.drive"]
 X = lv.noise.normal(1, 0, 0, 60, dtype=torch.float64)
 TARGET = lv.targets.likelihood(lambda theta, x: -0.5 * (x - theta[0] * theta[1]) ** 2, prior=lv.priors.gaussian(std=1.0))
 START = torch.linspace(-1, 1, 6, dtype=torch.float64).reshape(3, 2)
@@ -57,6 +58,7 @@ def checkpoint_always(monkeypatch):
 def copies_of_a_run(tmp_path, monkeypatch, **changes):
     """Run once and copy the folder after each checkpoint, as a kill right there would leave it."""
     copies, save = [], store.DiskStore.save
+    monkeypatch.setattr(blocks, "_MAX_COMPILED", 256)  # several blocks; the resumed runs, too, have blocks of this length
 
     def save_and_copy(self, checkpoint):
         save(self, checkpoint)

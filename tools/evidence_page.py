@@ -13,7 +13,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "evidence.md"
 HEAD = """# Evidence
 
 What is tested by `langevin check`, by which command, and what came out; each part also runs samplers that are broken on purpose,
-and fails when one of them passes. Records: [docs/evidence](evidence). This page is made from them (`tools/evidence_page.py`).
+and fails when one of them passes. This page is made from the records (`tools/evidence_page.py`): [law](evidence/law.json),
+[invariance](evidence/invariance.json), [sbc](evidence/sbc.json), [reference](evidence/reference.json).
 
 ```
 langevin check law         # exact laws of the samplers' recursions against runs

@@ -18,6 +18,7 @@ from langevin_paper.chains import normal_starts, run_chains
 from toys import ENVIRONMENT
 
 import langevin as lv
+from langevin.chains import drive
 
 STEPS = 2_000
 
@@ -35,7 +36,7 @@ class Counted(lv.targets.Target):
 
 @pytest.fixture(autouse=True)
 def checkpoint_often(monkeypatch):
-    monkeypatch.setattr(sys.modules["langevin.chains.drive"], "_CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(drive, "_CHECKPOINT_SECONDS", 0.0)
 
 
 def run(out, progress=lambda share: None, target=None, **changed):

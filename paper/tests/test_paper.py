@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -20,6 +19,7 @@ from langevin_paper.report import plain_tables, write_report
 from langevin_paper.spec import Method, Scale
 from langevin_paper.worker import Cell, execute
 
+from langevin.chains import drive
 from langevin.gradients import minibatch
 from langevin.targets import ravine, ravine_data
 
@@ -85,7 +85,7 @@ def test_a_seed_gives_the_same_alone_and_together(tmp_path):
 
 
 def test_landsat_goes_on_after_being_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["langevin.chains.drive"], "_CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(drive, "_CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setitem(TINY, "landsat", {**TINY["landsat"], "epochs": 6})
 
     def stop(share):

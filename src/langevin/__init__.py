@@ -1,108 +1,66 @@
-"""Stochastic gradient MCMC with adaptive drifts, for PyTorch."""
+"""Stochastic gradient MCMC with adaptive drifts, for PyTorch.
 
-from langevin import (
-    choice,
-    diagnostics,
-    drifts,
-    engines,
-    evidence,
-    gradients,
-    kernels,
-    noise,
-    optim,
-    preconditioners,
-    predictive,
-    samplers,
-    scale,
-    schedules,
-    sparse,
-    targets,
-    trust,
-)
-from langevin.chains import resume, sample
-from langevin.choice import PriorChoice, choose_prior
-from langevin.constraints import correlation_cholesky, interval, ordered, positive, real, simplex, unit
-from langevin.engines import side_by_side
-from langevin.lint import Finding, Lint, lint
-from langevin.llc import LLC, llc, llc_limit
-from langevin.moments import Moments
-from langevin.predictive import (
-    FunctionDiagnostics,
-    Metrics,
-    Prediction,
-    function_diagnostics,
-    log_likelihood,
-    metrics,
-    ood_auroc,
-    predict,
-)
-from langevin.samplers import *  # noqa: F403 (the families say in __all__ what they export)
-from langevin.store import ChainStatus, Samples, load_samples
-from langevin.store.bank import CorruptDrawError, SampleBank
-from langevin.targets import Model, Posterior, last_layer, likelihoods, priors
-from langevin.trust import Trust, TrustWarning
-from langevin.tuning import contour_weights, learn_contour
+A public name is loaded when it is first asked for: `import langevin` takes no time, and a training loop that needs an optimizer
+does not wait for what draws pictures (`benchmarks/waiting.py`). Type checkers and editors read `__init__.pyi`.
+"""
 
-__version__ = "0.1.0"
+import importlib
+import importlib.util
+import sys
+from types import ModuleType
 
-__all__ = [
-    "ChainStatus",
-    "CorruptDrawError",
-    "Finding",
-    "FunctionDiagnostics",
-    "LLC",
-    "Lint",
-    "Metrics",
-    "Model",
-    "Moments",
-    "Posterior",
-    "Prediction",
-    "PriorChoice",
-    "SampleBank",
-    "Samples",
-    "Trust",
-    "TrustWarning",
-    "choice",
-    "choose_prior",
-    "contour_weights",
-    "correlation_cholesky",
-    "diagnostics",
-    "drifts",
-    "engines",
-    "evidence",
-    "function_diagnostics",
-    "gradients",
-    "interval",
-    "kernels",
-    "last_layer",
-    "learn_contour",
-    "likelihoods",
-    "lint",
-    "llc",
-    "llc_limit",
-    "load_samples",
-    "log_likelihood",
-    "metrics",
-    "noise",
-    "ood_auroc",
-    "optim",
-    "ordered",
-    "positive",
-    "preconditioners",
-    "predict",
-    "predictive",
-    "priors",
-    "real",
-    "resume",
-    "sample",
-    "samplers",
-    "scale",
-    "schedules",
-    "side_by_side",
-    "simplex",
-    "sparse",
-    "targets",
-    "trust",
-    "unit",
+__version__ = "0.2.0"
+
+_PARTS = [
+    *("choice", "diagnostics", "drifts", "engines", "evidence", "gradients", "kernels", "noise", "optim", "preconditioners"),
+    *("predictive", "samplers", "scale", "schedules", "sparse", "targets", "trust"),
 ]
-__all__ += samplers.__all__
+_NAMES = {
+    "chains": ["resume", "sample"],
+    "choice": ["PriorChoice", "choose_prior"],
+    "constraints": ["correlation_cholesky", "interval", "ordered", "positive", "real", "simplex", "unit"],
+    "engines": ["side_by_side"],
+    "lint": ["Finding", "Lint", "lint"],
+    "llc": ["LLC", "llc", "llc_limit"],
+    "moments": ["Moments"],
+    "predictive": [
+        *("FunctionDiagnostics", "Metrics", "Prediction"),
+        *("function_diagnostics", "log_likelihood", "metrics", "ood_auroc", "predict"),
+    ],
+    "store": ["ChainStatus", "Samples", "load_samples"],
+    "store.bank": ["CorruptDrawError", "SampleBank"],
+    "targets": ["Model", "Posterior", "last_layer", "likelihoods", "priors"],
+    "trust": ["Trust", "TrustWarning"],
+    "tuning": ["contour_weights", "learn_contour"],
+}  # the names of the samplers are in `samplers.__all__`
+_HOMES = {name: f"langevin.{home}" for home, names in _NAMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    elif name == "__all__":
+        value = [*_PARTS, *_HOMES, *importlib.import_module("langevin.samplers").__all__]
+    elif not name.startswith("_") and importlib.util.find_spec(f"langevin.{name}"):
+        value = importlib.import_module(f"langevin.{name}")
+    elif not name.startswith("_") and name in importlib.import_module("langevin.samplers").__all__:
+        value = getattr(importlib.import_module("langevin.samplers"), name)
+    else:
+        raise AttributeError(f"module 'langevin' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__getattr__("__all__")})
+
+
+class _Package(ModuleType):
+    """This module. `lint` and `llc` are functions, and folders: whoever imports from a folder must not hide its function."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name not in _HOMES or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

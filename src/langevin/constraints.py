@@ -215,12 +215,22 @@ def real(*shape: int) -> Constraint:
 
 
 def positive(*shape: int) -> Constraint:
-    """Numbers above zero: ``exp(free)``."""
+    """Numbers above zero: ``exp(free)``.
+
+    Example:
+        >>> positive().constrain(torch.tensor([0.0]), {})[0]
+        tensor(1.)
+    """
     return Interval(_shape("positive", shape), 0.0, None)
 
 
 def unit(*shape: int) -> Constraint:
-    """Numbers between 0 and 1: ``1 / (1 + exp(-free))``."""
+    """Numbers between 0 and 1: ``1 / (1 + exp(-free))``.
+
+    Example:
+        >>> unit(2).constrain(torch.tensor([0.0, 100.0]), {})[0]
+        tensor([0.5000, 1.0000])
+    """
     return Interval(_shape("unit", shape), 0.0, 1.0)
 
 
@@ -248,7 +258,12 @@ def interval(low: Bound, high: Bound, *shape: int) -> Constraint:
 
 
 def ordered(n: int, *rows: int) -> Constraint:
-    """Increasing numbers, n of them: the first is free, each next adds ``exp(free)``; shape (*rows, n)."""
+    """Increasing numbers, n of them: the first is free, each next adds ``exp(free)``; shape (*rows, n).
+
+    Example:
+        >>> ordered(3).constrain(torch.tensor([1.0, 0.0, 0.0]), {})[0]
+        tensor([1., 2., 3.])
+    """
     check_integer("ordered", "n", n, 1, 2**32)
     return Ordered(_shape("ordered", (*rows, n)))
 
@@ -268,6 +283,12 @@ def correlation_cholesky(n: int) -> Constraint:
     """The Cholesky factor L of a correlation matrix ``L L^T``, (n, n); its density is over the elements below the diagonal.
 
     So ``torch.distributions.LKJCholesky(n, 2.0)`` is a prior for it, and ``tril(scale) @ L`` that of a covariance matrix.
+
+    Example:
+        >>> factor, log_jacobian = correlation_cholesky(2).constrain(torch.tensor([0.5]), {})
+        >>> factor @ factor.mT
+        tensor([[1.0000, 0.4621],
+                [0.4621, 1.0000]])
     """
     check_integer("correlation_cholesky", "n", n, 2, 2**16)
     return CorrelationCholesky(torch.Size((n, n)))

@@ -57,7 +57,13 @@ class GradientFn:
 
 
 def energy_gradient(gradient: Any, position: Any, num_data: Any, prior: Any) -> Any:
-    """Return grad U = N grad(mean loss) + grad(-log prior), for tensors and symbols alike."""
+    """Return grad U = N grad(mean loss) + grad(-log prior), for tensors and symbols alike.
+
+    Example:
+        >>> from langevin.targets import priors
+        >>> energy_gradient(torch.tensor([0.5]), torch.tensor([2.0]), 100, priors.gaussian(std=1.0))
+        tensor([52.])
+    """
     scaled = num_data * gradient
     return scaled if prior is None else scaled + prior.gradient(position)
 
@@ -95,6 +101,15 @@ def minibatch(
         chains: numbers of the chains, so that chains run apart see what they would see together.
         batches: "reshuffled" takes each datum once per epoch, in an order that is a function of (seed, chain, epoch); "white" draws
             every row anew, with replacement, which is what the corrected samplers need.
+
+    Example:
+        >>> from langevin import targets
+        >>> target = targets.likelihood(lambda theta, x: -0.5 * (x - theta).square().sum(-1), prior=targets.priors.flat())
+        >>> x = torch.arange(10.0)[:, None]
+        >>> minibatch(target, x, 2, seed=0, chains=range(3))(torch.zeros(3, 1), 0).gradient.shape
+        torch.Size([3, 1])
+        >>> minibatch(target, x, 10, seed=0, chains=range(1))(torch.zeros(1, 1), 0).gradient  # all rows: minus their sum
+        tensor([[-45.]])
     """
     columns = _check_batches("minibatch", target, data, batch_size, seed, chains, batches)
     num_data = len(columns[0])
@@ -123,6 +138,13 @@ def of_each_row(target: Target, columns: Sequence[Tensor], rows: Tensor, positio
         rows: which of them, int64.
         position: a place, (dim,).
         mode: the centre of control variates, (dim,), or None.
+
+    Example:
+        >>> from langevin import targets
+        >>> target = targets.likelihood(lambda theta, x: -0.5 * (x - theta).square().sum(-1), prior=targets.priors.flat())
+        >>> of_each_row(target, [torch.arange(4.0)[:, None]], torch.tensor([0, 3]), torch.zeros(1))
+        tensor([[  0.],
+                [-12.]])
     """
     batch = Batch(tuple(column[rows][:, None] for column in columns), len(columns[0]), per_chain=True)
     gradients = target.evaluate(position.repeat(len(rows), 1), batch).gradient
@@ -283,7 +305,15 @@ def find_mode(
 
 
 def in_scale(gradient_fn: GradientFn, scale: Scale, origin: Tensor) -> GradientFn:
-    """Return the gradient with respect to y, ``θ = origin + R y``, at positions y (chains, dim)."""
+    """Return the gradient with respect to y, ``θ = origin + R y``, at positions y (chains, dim).
+
+    Example:
+        >>> from langevin.scales import Diagonal
+        >>> from langevin.targets import gaussian
+        >>> inner = full(gaussian([[4.0]]))  # θ has sd 2, y = θ / 2 has sd 1
+        >>> in_scale(inner, Diagonal(torch.tensor([2.0])), torch.zeros(1))(torch.tensor([[3.0]]), 0).gradient
+        tensor([[3.]])
+    """
     inner, push, pull = gradient_fn.evaluate, scale.push, scale.pull
 
     def evaluate(position: Tensor, drawn: Draws) -> Evaluation:
@@ -313,7 +343,18 @@ def with_energy(gradient_fn: GradientFn, exact: GradientFn) -> GradientFn:
 
 
 def tolerant(gradient_fn: GradientFn) -> GradientFn:
-    """Return the exact gradient, with an infinite energy where the target raises; where it does for all chains, so does this."""
+    """Return the exact gradient, with an infinite energy where the target raises; where it does for all chains, so does this.
+
+    Example:
+        >>> from langevin.targets import Target
+        >>> class Half(Target):
+        ...     def evaluate(self, position, batch=None):
+        ...         if (position < 0).any():
+        ...             raise ValueError("not here")
+        ...         return Evaluation(position.sum(-1), torch.ones_like(position))
+        >>> tolerant(full(Half()))(torch.tensor([[1.0], [-1.0]]), 0).energy
+        tensor([1., inf])
+    """
     inner = gradient_fn.evaluate
 
     def attempt(position: Tensor) -> tuple[Evaluation, Exception | None, int]:
@@ -346,6 +387,13 @@ def noisy(gradient_fn: GradientFn, std: float, *, seed: int, chains: range, like
         seed: of the noise.
         chains: numbers of the chains.
         like: the positions, (chains, dim), for their length, dtype and device; their values are not looked at.
+
+    Example:
+        >>> from langevin.targets import gaussian
+        >>> position = torch.zeros(1, 2)
+        >>> gradient = noisy(full(gaussian(torch.eye(2))), 0.5, seed=0, chains=range(1), like=position)
+        >>> bool((gradient(position, 3).gradient == gradient(position, 3).gradient).all())  # noise has an address
+        True
     """
     if not isinstance(gradient_fn, GradientFn):
         raise needs("noisy", "gradient_fn", "a GradientFn, such as full(target) returns", gradient_fn, TypeError)

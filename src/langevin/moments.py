@@ -12,7 +12,16 @@ __all__ = ["Moments", "add_moments", "merge", "no_moments", "read_moments"]
 
 
 class Moments(NamedTuple):
-    """Running moments of each chain."""
+    """Running moments of each chain.
+
+    Example:
+        >>> import langevin as lv
+        >>> import torch
+        >>> target, init = lv.targets.gaussian([[1.0, 0.0], [0.0, 1.0]]), torch.zeros(4, 2)
+        >>> samples = lv.sample(lv.sgld(0.1), target, init, num_steps=500, keep="moments", progress=False)
+        >>> samples.moments.num, samples.moments.covariance.shape
+        (tensor([500, 500, 500, 500]), torch.Size([4, 2, 2]))
+    """
 
     num: Tensor  # (chain,): how many draws of each count; a chain that stopped has those before
     mean: Tensor  # (chain, dim); NaN for a chain without draws

@@ -22,7 +22,12 @@ __all__ = ["Fisher", "Identity", "Preconditioner", "RMS", "Windowed"]
 
 @runtime_checkable
 class Preconditioner(Protocol):
-    """The metric of the noise and of the drift. Elementwise ones use operators only, as drifts do."""
+    """The metric of the noise and of the drift. Elementwise ones use operators only, as drifts do.
+
+    Example:
+        >>> isinstance(RMS(), Preconditioner), RMS().memory
+        (True, ('metric_average',))
+    """
 
     @property
     def memory(self) -> tuple[str, ...]:
@@ -70,7 +75,12 @@ class Preconditioner(Protocol):
 
 @dataclass(frozen=True)
 class Identity(Preconditioner):
-    """``G = I``."""
+    """``G = I``.
+
+    Example:
+        >>> Identity().apply(None, torch.tensor([1.0, 2.0]))
+        tensor([1., 2.])
+    """
 
     @override
     def apply(self, metric: None, force: Tensor) -> Tensor:
@@ -180,6 +190,11 @@ class Windowed(_Diagonal):
     Args:
         eps_root: λ, inside the root.
         num_data: as in `RMS`.
+
+    Example:
+        >>> window, average, square = Windowed().update((torch.ones(1),) * 3, torch.tensor([3.0]), 1.0)
+        >>> square  # half way from 1 to 9, with a window of one
+        tensor([5.])
     """
 
     memory: ClassVar[tuple[str, ...]] = ("window", "average", "square_average")
@@ -223,6 +238,12 @@ class Fisher(Preconditioner):
     Args:
         information: function of one position (dim,) that returns F, shape (dim, dim). Targets offer it as `metric`.
         correction: add Γ, by automatic differentiation; needed whenever F depends on θ.
+
+    Example:
+        >>> metric = Fisher(lambda theta: torch.diag(1 + theta**2))
+        >>> factor = metric.metric((), torch.tensor([[1.0, 2.0]]))
+        >>> metric.apply(factor, torch.ones(1, 2))  # F^-1 g
+        tensor([[0.5000, 0.2000]])
     """
 
     is_elementwise: ClassVar[bool] = False

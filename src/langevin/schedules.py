@@ -35,7 +35,12 @@ __all__ = [
 
 
 class Schedule:
-    """A function of the step that is a value; a new one is a frozen dataclass with `__call__` and `__str__`."""
+    """A function of the step that is a value; a new one is a frozen dataclass with `__call__` and `__str__`.
+
+    Example:
+        >>> isinstance(polynomial(0.1), Schedule), polynomial(0.1) == polynomial(0.1), polynomial(0.1).explores(0)
+        (True, True, False)
+    """
 
     is_constant: ClassVar[bool] = False  # whether every step has the same value, and none explores
 
@@ -144,7 +149,12 @@ class Cyclical(Schedule):
 
 @dataclass(frozen=True)
 class Function(Schedule):
-    """What a function of the user's says; `as_schedule` makes one of any callable."""
+    """What a function of the user's says; `as_schedule` makes one of any callable.
+
+    Example:
+        >>> Function(lambda step: 0.1 / (1 + step))(9)
+        0.01
+    """
 
     function: Callable[[int], float]
 
@@ -233,12 +243,24 @@ def to_plain(schedule: Schedule) -> dict[str, Any]:
 
 
 def from_plain(values: dict[str, Any]) -> Schedule:
-    """Build the schedule that `to_plain` described."""
+    """Build the schedule that `to_plain` described.
+
+    Example:
+        >>> from_plain(to_plain(constant(0.1)))
+        Constant(value=0.1)
+    """
     return plain.from_plain(values, _KINDS)
 
 
 def as_schedule(who: str, argument: str, value: Any) -> Schedule:
-    """Turn a positive number, a function of the step or "auto" into a schedule; a schedule passes through."""
+    """Turn a positive number, a function of the step or "auto" into a schedule; a schedule passes through.
+
+    Example:
+        >>> as_schedule("sgld", "step_size", 0.1)
+        Constant(value=0.1)
+        >>> as_schedule("sgld", "step_size", "auto")
+        _Auto()
+    """
     if isinstance(value, type):
         raise needs(who, argument, 'a number > 0, a schedule (a function of the step) or "auto"', value, TypeError)
     if isinstance(value, Schedule):

@@ -9,14 +9,16 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from langevin.checks import needs
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["Runs", "as_shard", "gather_runs", "is_sharded", "like_shard", "local_part", "places_along", "runs_of"]
 

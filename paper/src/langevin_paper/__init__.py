@@ -1,3 +1,3 @@
 """The paper's experiments: their data, settings, runs and report."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -6,8 +6,6 @@ import re
 import sys
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +13,9 @@ import typer
 from tqdm.auto import tqdm
 from typing_extensions import override
 
+from langevin.console import DEBUG, Commands
 from langevin.scale import Ray, WorkerError
+from langevin_paper import __version__
 from langevin_paper.record import Records
 from langevin_paper.registry import EXPERIMENTS, find
 from langevin_paper.runner import Monitor, missing_cells, run_cells, run_cells_on
@@ -23,10 +23,33 @@ from langevin_paper.worker import Cell, Finished
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(help="The experiments of the paper: list, run, report.", add_completion=False, no_args_is_help=True)
+app = typer.Typer(cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
 MOST_SEEDS = 10_000
 RECORDS, REPORT = Path("out/records"), Path("out/report")
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"langevin-paper {__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog="Exit codes: 0 done, 1 something failed, 2 the command cannot be run as given, 130 Ctrl-C.")
+def commands(
+    debug: Annotated[bool, DEBUG] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    """The experiments of the paper: list, run, report.
+
+    langevin-paper list
+
+    langevin-paper run landsat --scale short --jobs 2
+
+    langevin-paper report
+    """
 
 
 @app.command(name="list")
@@ -53,14 +76,13 @@ def run(
     engine: Annotated[str, typer.Option(help="local (processes here), or ray: the cluster of RAY_ADDRESS, or one here.")] = "local",
 ) -> None:
     """Run experiments, or go on with them; Ctrl-C or a kill loses nothing that is done."""
-    with _spoken_errors():
-        if engine not in ("local", "ray"):
-            raise ValueError(f"--engine needs local or ray, got {engine!r}")
-        chosen = list(EXPERIMENTS.values()) if names == ["all"] else [find(name) for name in names]
-        given = [name for name in methods.split(",") if name] or None
-        numbers = _numbers(seeds)
-        records = Records(out)
-        cells = missing_cells(chosen, scale, records, methods=given, seeds=numbers)
+    if engine not in ("local", "ray"):
+        raise ValueError(f"--engine needs local or ray, got {engine!r}")
+    chosen = list(EXPERIMENTS.values()) if names == ["all"] else [find(name) for name in names]
+    given = [name for name in methods.split(",") if name] or None
+    numbers = _numbers(seeds)
+    records = Records(out)
+    cells = missing_cells(chosen, scale, records, methods=given, seeds=numbers)
     where = "on Ray" if engine == "ray" else f"{jobs} at a time"
     typer.echo(f"{len(cells)} cells to run at scale {scale}, {where}; records in {out}")
     monitor = _Bar(cells)
@@ -78,9 +100,7 @@ def run(
         ImportError,
         WorkerError,
     ) as error:  # the disk is full, or the folder is gone; Ray is not there, or its workers
-        monitor.close()
-        typer.echo(f"error: {error}; {monitor.so_far}, and the same command goes on from here", err=True)
-        raise typer.Exit(1) from None
+        raise RuntimeError(f"{error}; {monitor.so_far}, and the same command goes on from here") from error
     finally:
         monitor.close()
         records.close()
@@ -98,8 +118,7 @@ def report(
     """Write one self-contained page, and the pictures, from records alone."""
     from langevin_paper.report import plain_tables, write_report  # Matplotlib takes a second to import
 
-    with _spoken_errors():
-        path, page = write_report(records, out, scale or None)
+    path, page = write_report(records, out, scale or None)
     for problem in page.problems:
         typer.echo(f"left out: {problem}", err=True)
     typer.echo(plain_tables(page.sections))
@@ -158,16 +177,6 @@ class _Bar(Monitor):
 
     def _show(self) -> None:
         self._bar.set_postfix_str("; ".join(self._running))
-
-
-@contextmanager
-def _spoken_errors() -> Iterator[None]:
-    """Turn what users can get wrong into a message and exit code 2."""
-    try:
-        yield
-    except (ValueError, RuntimeError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from error
 
 
 def _numbers(text: str) -> list[int] | None:

@@ -13,7 +13,7 @@ from langevin.chains.interrupts import Interrupts
 from langevin.chains.meter import Progress, meter
 from langevin.chains.plan import Plan
 from langevin.chains.recorder import Recorded
-from langevin.engines import Block, Runner, Trace, block_length, draw_block
+from langevin.engines import Block, Runner, Trace, draw_block
 from langevin.gradients import GradientFn
 from langevin.store import Checkpoint, Samples, Store, make_samples
 from langevin.store.memory import Arrays
@@ -55,7 +55,8 @@ def advance(
     `recorded` is replaced by whole values only. Signals wait while it is; an interrupt that comes there all the same costs a run on
     disk what came after the last checkpoint, which stands, and a run in memory nothing.
     """
-    recorded, runner = Recorded.of(plan.kernel, checkpoint), Runner(plan.kernel, gradient_fn, checkpoint.compiled)
+    recorded = Recorded.of(plan.kernel, checkpoint)
+    runner = Runner(plan.kernel, gradient_fn, checkpoint.compiled, recorded.rows(plan))
     start = saved = time.perf_counter()
     interrupted, is_whole = False, True
 
@@ -115,10 +116,12 @@ def _noise_sentence(plan: Plan, target: Target, columns: Sequence[Tensor], resul
 def _run_block(runner: Runner, plan: Plan, recorded: Recorded, interrupts: Interrupts) -> tuple[Trace, Block | None, bool]:
     """Run the next block; return what it left behind, what it was given, and whether it was interrupted."""
     trace, block = Trace(recorded.state), None
-    length, first = block_length(recorded.state.position), recorded.state.step
-    steps = range(first, min(plan.num_steps, (first // length + 1) * length))
+    first = recorded.state.step
+    steps = range(first, first)
     try:
         interrupts.check()
+        length = runner.length(recorded.state)
+        steps = range(first, min(plan.num_steps, (first // length + 1) * length))
         block = draw_block(plan.kernel, runner.gradient_fn, recorded.state.position, plan.seed, plan.chains, steps)
         if runner.compiled:  # a compiler may take long; eager steps look at `check` by themselves
             interrupts.open()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tqdm.auto import tqdm
-
 __all__ = ["Progress", "meter"]
 
 Progress = bool | Callable[[int, int], object] | None
@@ -19,6 +17,8 @@ def meter(progress: Progress, name: str, done: int, total: int, unit: str = "ste
     if callable(progress):
         yield lambda now: progress(now, total)
         return
+    from tqdm.auto import tqdm  # it asks for IPython and asyncio
+
     # tqdm takes disable=None as "only on a terminal".
     disable = None if progress is None else not progress
     with tqdm(total=total, initial=done, desc=name, unit=unit, disable=disable) as bar:

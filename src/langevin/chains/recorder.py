@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -10,12 +11,12 @@ from torch import Tensor
 
 from langevin.chains.health import find_bad, together
 from langevin.chains.plan import Plan
-from langevin.engines import Block, Trace, evaluate_chains
+from langevin.engines import Block, Rows, Trace, evaluate_chains
 from langevin.gradients import GradientFn
 from langevin.kernels import Kernel, KernelState
 from langevin.moments import add_moments, no_moments
 from langevin.store import Checkpoint, Stop, Store
-from langevin.trust import add_heat, energy_residuals, epoch_weights, heat_stride, no_heat
+from langevin.trust import add_heat, energy_residuals, epoch_weights, evenly_spaced, heat_stride, no_heat
 
 __all__ = ["Recorded"]
 
@@ -57,14 +58,23 @@ class Recorded(NamedTuple):
         """The chains that go on, by index."""
         return [index for index in range(len(self.state.position)) if index not in self.stopped]
 
+    def rows(self, plan: Plan) -> Rows:
+        """Say what is needed of the steps: which of them, and which elements of the gradient."""
+        dim, elements = self.state.position.shape[-1], self.heat["heat_centre"].shape[-1]
+        thinned = 1 if self.moments else math.gcd(plan.thin, plan.warmup, plan.num_steps)
+        return Rows(thinned, None if elements == dim else tuple(evenly_spaced(dim, elements).tolist()))
+
     def after(self, plan: Plan, store: Store, trace: Trace, block: Block | None) -> Recorded:
         """Judge the chains after some steps, store the draws, and return the progress with them."""
         if block is None or not (trace.done or trace.failed):
             return self
-        steps = range(trace.before.step, trace.state.step)
-        energies, gradients, positions = (tensor[: len(steps)] for tensor in (trace.energies, trace.gradients, trace.positions))
-        norms = torch.linalg.vector_norm(gradients, dim=-1)
-        bad = find_bad(steps.start, energies, norms, positions, trace.failed, self.alive)
+        steps, every = range(trace.before.step, trace.state.step), trace.every
+        energies, positions = (tensor[: len(steps) // every] for tensor in (trace.energies, trace.positions))
+        norms = trace.norms
+        if norms is None:
+            norms = torch.linalg.vector_norm(trace.gradients[: len(steps)], dim=-1)
+        # Where a row has several steps, all of them are known to be good.
+        bad = find_bad(steps.start, energies, norms, positions, trace.failed, self.alive) if every == 1 else {}
         stopped = {**self.stopped, **self._stops(plan, bad)}
         places = plan.chosen(steps)
         moments, judged = self.moments, max(self.judged, steps.stop - 1)
@@ -72,13 +82,13 @@ class Recorded(NamedTuple):
             since = torch.cat([trace.before.position[None], positions])[self.judged - steps.start + 1 : len(steps)]
             moments = self._with_draws(plan, range(self.judged, judged), since, stopped)
         elif places:
-            # A slice takes a view, where no exploration phase cuts the places up.
-            is_regular = len(places) == len(range(places[0], len(steps), plan.thin))
-            rows = slice(places[0], len(steps), plan.thin) if is_regular else places
+            rows = _evenly([(place + 1) // every - 1 for place in places])
             values = {
-                "draws": plan.kept(positions[rows]).to(positions.dtype),  # as it is stored; there is no integer for a lost draw
-                "energy": energies[rows],
-                "gradient_norm": norms[rows],
+                "draws": plan.kept(_some(positions, rows)).to(
+                    positions.dtype
+                ),  # as it is stored; there is no integer for a lost draw
+                "energy": _some(energies, rows),
+                "gradient_norm": _some(norms, rows),
                 "step_size": plan.step_sizes([block.inputs[place] for place in places], positions),
             }
             if stopped:
@@ -132,24 +142,26 @@ class Recorded(NamedTuple):
 
         Energies are compared within a block only: the one before is gone.
         """
-        every = heat_stride(self.heat)
-        whole = plan.sampled(steps)
-        places = whole if every == 1 else [place for place in whole if steps[place] % every == 0]
-        if not places:
+        whole = [place // trace.every for place in plan.sampled(steps) if place % trace.every == 0]
+        stride, first = -(-heat_stride(self.heat) // trace.every), steps.start // trace.every
+        rows = [row for row in whole if (first + row) % stride == 0]
+        if not rows:
             return self.heat
-        begun = torch.cat([trace.before.position[None], trace.positions[: len(steps) - 1]])
-        is_slice = len(places) == places[-1] - places[0] + 1
-        rows = slice(places[0], places[-1] + 1) if is_slice else places  # a slice takes a view
-        positions, gradients = begun[rows], trace.gradients[rows]
-        residuals = trace.energies[:0]
-        if is_exact and is_slice:
-            residuals = energy_residuals(positions, trace.energies[rows], gradients)
+        at, residuals = _evenly(rows), trace.energies[:0]
+        if is_exact and trace.residuals is not None:
+            residuals = _some(trace.residuals, at)
         elif is_exact:
             known = set(whole)
-            pairs = torch.tensor([[place, place + 1] for place in places if place + 1 in known], dtype=torch.long).reshape(-1, 2).mT
-            residuals = energy_residuals(begun[pairs], trace.energies[pairs], trace.gradients[pairs])[0]
+            pairs = [row for row in rows if row + 1 in known]
+            ends = [_evenly([row + k for row in pairs]) for k in (0, 1)]
+            both = [(_begun(trace, k), _some(trace.energies, k), _some(trace.gradients, k)) for k in ends]
+            residuals = energy_residuals(*(torch.stack(parts) for parts in zip(*both, strict=True)))[0]
+        elements = evenly_spaced(trace.positions.shape[-1], self.heat["heat_centre"].shape[-1]).to(trace.positions.device)
+        positions, gradients = _begun(trace, at), _some(trace.gradients, at)
+        positions = positions.index_select(-1, elements)
+        gradients = gradients if gradients.shape == positions.shape else gradients.index_select(-1, elements)
         cancels = plan.batch_size if plan.batches == "reshuffled" else None  # white noise is independent of where it is taken
-        weights = epoch_weights([steps[place] for place in places], cancels, plan.num_data or 1)
+        weights = epoch_weights([(first + row) * trace.every for row in rows], cancels, plan.num_data or 1)
         good = torch.tensor([index not in stopped for index in range(len(self.state.position))], device=positions.device)
         return add_heat(self.heat, positions, gradients, weights, residuals, good)
 
@@ -158,3 +170,25 @@ class Recorded(NamedTuple):
         like = self.state.position
         last = torch.tensor([stopped[k].steps if k in stopped else steps.stop for k in range(len(like))], device=like.device)
         return torch.tensor([steps[place] for place in places], device=like.device)[:, None] < last
+
+
+def _evenly(rows: list[int]) -> range | list[int]:
+    """Return rows as a range where they are evenly spaced: no exploration phase cuts them up."""
+    if not rows:
+        return rows
+    found = range(rows[0], rows[-1] + 1, rows[1] - rows[0] if len(rows) > 1 else 1)
+    return found if len(found) == len(rows) and list(found) == rows else rows
+
+
+def _some(tensor: Tensor, rows: range | list[int]) -> Tensor:
+    """Return some rows of a tensor: a view, where they are evenly spaced."""
+    return tensor[rows.start : rows.stop : rows.step] if isinstance(rows, range) else tensor[rows]
+
+
+def _begun(trace: Trace, rows: range | list[int]) -> Tensor:
+    """Return where the first steps of some rows began: where the rows before them ended."""
+    if not isinstance(rows, range):
+        return torch.cat([trace.before.position[None], trace.positions])[rows]
+    if rows.start > 0:
+        return trace.positions[rows.start - 1 : rows.stop - 1 : rows.step]
+    return torch.cat([trace.before.position[None], trace.positions[rows.step - 1 : rows.stop - 1 : rows.step]])

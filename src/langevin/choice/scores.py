@@ -30,7 +30,13 @@ class Measured:
 
 @dataclass(frozen=True)
 class PriorScore:
-    """A row of the table."""
+    """A row of the table.
+
+    Example:
+        >>> score = PriorScore(scale=0.5, temperature=1.0, score=-554.6, worse=173.4, error=4.9, is_chosen=False, note="")
+        >>> score.worse > 2 * score.error  # the best setting is better, beyond chance
+        True
+    """
 
     scale: float
     temperature: float

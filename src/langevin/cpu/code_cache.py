@@ -18,18 +18,17 @@ from typing import Any
 
 import numba
 
-__all__ = ["cached_njit", "private_folder"]
+__all__ = ["cached", "cached_njit", "place", "private_folder", "trouble"]
 
 
 @functools.cache
 def private_folder() -> Path | None:
     """Return the folder `langevin` in the user's cache folder, made private; None where there is none to be had."""
     try:
-        parent = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        folder = parent.absolute() / "langevin"
+        folder = place()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if trouble := _trouble(folder):
-            warnings.warn(f"compiled code is not kept: {folder} {trouble}; each process compiles again", stacklevel=2)
+        if found := trouble(folder):
+            warnings.warn(f"compiled code is not kept: {folder} {found}; each process compiles again", stacklevel=2)
             return None
         folder.chmod(0o700)
         return folder if os.access(folder, os.W_OK | os.X_OK) else None
@@ -37,7 +36,12 @@ def private_folder() -> Path | None:
         return None
 
 
-def _trouble(folder: Path) -> str | None:
+def place() -> Path:
+    """Return where the folder would be; without a home there is none (RuntimeError)."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "langevin"
+
+
+def trouble(folder: Path) -> str | None:
     """Say why what lies in a folder cannot be trusted."""
     about, above = folder.lstat(), folder.parent.stat()
     if not stat.S_ISDIR(about.st_mode):
@@ -65,20 +69,25 @@ def _numba_keeps_code_in(folder: Path) -> Iterator[None]:
 
 
 def cached_njit(function: Callable[..., Any], *sources: str | Path, **options: Any) -> Any:
-    """Return `numba.njit(**options)(function)`, whose machine code is kept in the private folder where there is one.
+    """Return `numba.njit(**options)(function)`, whose machine code is kept; see `cached`."""
+    return cached(functools.partial(numba.njit, **options), function, *sources)
+
+
+def cached(decorator: Callable[..., Any], function: Callable[..., Any], *sources: str | Path) -> Any:
+    """Return a function compiled by numba, whose machine code is kept in the private folder where there is one.
 
     Args:
+        decorator: takes `cache=` and returns a decorator, as `numba.njit` does.
         function: of a source file that exists.
         sources: files and texts that the machine code depends on; numba itself looks at the function's own file only.
-        options: of `numba.njit`.
     """
     folder = private_folder()
     if folder is None:
-        return numba.njit(**options)(function)
+        return decorator(cache=False)(function)
     texts = [source.read_text() if isinstance(source, Path) else source for source in sources]
     digest = hashlib.sha256("\n".join([numba.__version__, *texts]).encode()).hexdigest()[:16]
     try:
         with _numba_keeps_code_in(folder / digest):
-            return numba.njit(cache=True, **options)(function)
+            return decorator(cache=True)(function)
     except RuntimeError:  # numba found no place after all: the folder has become read-only
-        return numba.njit(**options)(function)
+        return decorator(cache=False)(function)

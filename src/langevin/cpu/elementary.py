@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic, overload
 
-__all__ = ["bitcast", "exponential", "fma", "narrow", "pointer", "polynomial", "square_root", "widen"]
+__all__ = ["bitcast", "exponential", "fetch_add", "fma", "narrow", "pointer", "polynomial", "square_root", "widen"]
 
 # Calls, and the branch of a division that may raise, keep a loop scalar: inline the former, let the latter give inf.
 inlined = njit(nogil=True, forceinline=True, error_model="numpy")
@@ -65,6 +65,17 @@ def pointer(typing_context: Any, address: Any) -> Any:
         return builder.inttoptr(arguments[0], context.get_value_type(types.voidptr))
 
     return types.voidptr(address), codegen
+
+
+@intrinsic
+def fetch_add(typing_context: Any, address: Any, amount: Any) -> Any:
+    """Add to the int64 at an address and return what it was; no two threads get the same."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        where = builder.inttoptr(arguments[0], context.get_value_type(types.int64).as_pointer())
+        return builder.atomic_rmw("add", where, arguments[1], "monotonic")
+
+    return types.int64(types.int64, types.int64), codegen
 
 
 @inlined

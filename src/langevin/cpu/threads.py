@@ -12,10 +12,11 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import torch
 
-__all__ = ["run_in_threads"]
+__all__ = ["run_compiled", "run_in_threads"]
 
 _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
@@ -70,12 +71,31 @@ def run_in_threads(work: Callable[[int, int], object], count: int, grain: int) -
         except BaseException as error:  # an exception must not leave a callback from C
             failures.append(error)
 
-    if _gomp is not None:
-        _gomp.GOMP_parallel(_CALLBACK(take_pieces), None, num_threads, 0)
-    else:
-        _run_in_pool(take_pieces, num_threads - 1)
+    _run_at_once(_CALLBACK(take_pieces), None, num_threads)
     if failures:
         raise failures[0]
+
+
+def run_compiled(work: int, job: Any, num_threads: int) -> None:
+    """Call `work(job)` on several of torch's threads at once; it shares out its pieces itself, and cannot fail.
+
+    Args:
+        work: address of a C function of a pointer, as `numba.cfunc` makes it: no thread needs the interpreter, or waits for it.
+        job: what is pointed to, a ctypes object.
+        num_threads: at least 1.
+    """
+    function, where = _CALLBACK(work), ctypes.addressof(job)
+    if num_threads == 1:
+        function(where)
+    else:
+        _run_at_once(function, where, num_threads)
+
+
+def _run_at_once(work: Any, where: int | None, num_threads: int) -> None:
+    if _gomp is not None:
+        _gomp.GOMP_parallel(work, where, num_threads, 0)
+    else:
+        _run_in_pool(lambda: work(where), num_threads - 1)
 
 
 def _run_in_pool(take_pieces: Callable[[], None], num_helpers: int) -> None:

@@ -27,6 +27,11 @@ class Drift(Protocol):
     compiled scan and, traced once, as a fused CPU kernel. Roots are written ``x ** -0.5`` because torch rounds that as IEEE asks on
     the CPU, and not ``x ** 0.5``, so that all engines give the same bits. The kernel reads `bias` first and then calls `update`:
     the paper's m_t and V_t exclude the gradient of step t.
+
+    Example:
+        >>> from langevin.drifts import Momentum
+        >>> isinstance(Momentum(bias_factor=2.0), Drift), Momentum(bias_factor=2.0).memory
+        (True, ('average',))
     """
 
     @property
@@ -70,7 +75,13 @@ class Drift(Protocol):
 
 @dataclass(frozen=True)
 class NoDrift(Drift):
-    """The drift of SGLD: nothing is added to the gradient and nothing is remembered."""
+    """The drift of SGLD: nothing is added to the gradient and nothing is remembered.
+
+    Example:
+        >>> import langevin as lv
+        >>> lv.compose(step_size=0.01, drift=NoDrift()).effective_temperature  # SGLD
+        1.0
+    """
 
     memory: ClassVar[tuple[str, ...]] = ()
 

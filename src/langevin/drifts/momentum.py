@@ -20,6 +20,13 @@ class ScaledAverage(Drift):
 
     G is symmetric and positive, and V whatever it is made from. The invariant kernel replaces m by a velocity and asks for
     ``G^(1/2)`` instead; so both forms of a sampler have their scale from the same place.
+
+    Example:
+        >>> from langevin.drifts import Adam, Momentum
+        >>> Momentum(bias_factor=2.0, beta=0.9).smoothing, Adam().scale_memory
+        (0.9, ('square_average',))
+        >>> Adam().root((torch.tensor(16.0),), torch.tensor(1.0))  # V = 16: G = 1 / 4
+        tensor(0.5000)
     """
 
     bias_factor: float

@@ -5,9 +5,11 @@ from langevin.engines.compiled import compile_pays
 from langevin.engines.eager import evaluate_chains, take_step
 from langevin.engines.runner import Runner, run_blocks
 from langevin.engines.settings import SideBySide, side_by_side
+from langevin.engines.turns import Rows
 
 __all__ = [
     "Block",
+    "Rows",
     "Runner",
     "SideBySide",
     "Trace",

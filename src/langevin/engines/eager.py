@@ -47,11 +47,14 @@ def run_eagerly(
     trace.positions, trace.gradients = (state.position.new_empty((length, *state.position.shape)) for _ in range(2))
     trace.energies = state.position.new_empty((length, len(state.position)))
 
+    noise = block.noise.whole
+
     def at(index: int, rows: Tensor | None = None) -> tuple[KernelState, Evaluation]:
         """Take a step of the block; with `rows`, with those chains in the places of all."""
         start, now = (state, block) if rows is None else seat(state, block, rows)
         drawn = tuple(tensor[index] for tensor in now.drawn)
-        return take_step(kernel, gradient_fn, start, drawn, now.noise[index], now.inputs[index])
+        here = noise[index] if rows is None else noise[index].index_select(-2, rows)
+        return take_step(kernel, gradient_fn, start, drawn, here, now.inputs[index])
 
     for index, step in enumerate(block.steps):
         try:
@@ -65,6 +68,7 @@ def run_eagerly(
             if alive:
                 # A stopped chain may have run off again, where it has its own settings: it is put back, too.
                 state, block = feed(state, block, alive, group)
+                noise = block.noise.whole
                 try:
                     moved, evaluation = at(index)
                 except Exception:

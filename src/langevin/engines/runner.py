@@ -14,6 +14,7 @@ from torch import Tensor
 from langevin.engines.blocks import Block, Trace, block_length, draw_block, feed
 from langevin.engines.compiled import run_compiled, threads_for
 from langevin.engines.eager import first_line, run_eagerly
+from langevin.engines.turns import Rows, Turns, turns_of
 from langevin.gradients import GradientFn
 from langevin.kernels import Kernel, KernelState
 
@@ -30,11 +31,22 @@ class Runner:
         kernel: the sampler.
         gradient_fn: the gradient.
         compiled: whether to compile. It turns False, with a warning, when that fails.
+        rows: what is needed of the steps, by default everything; eager ones leave everything.
     """
 
-    def __init__(self, kernel: Kernel, gradient_fn: GradientFn, compiled: bool) -> None:
+    def __init__(self, kernel: Kernel, gradient_fn: GradientFn, compiled: bool, rows: Rows | None = None) -> None:
         """Start in the mode that `compiled` says."""
-        self.kernel, self.gradient_fn, self.compiled = kernel, gradient_fn, compiled
+        self.kernel, self.gradient_fn, self.compiled, self.rows = kernel, gradient_fn, compiled, rows or Rows()
+        self._turns: tuple[Turns, int] | None = None
+
+    def length(self, state: KernelState) -> int:
+        """Return how many steps make a block; those of a run begin at multiples of it."""
+        if not self.compiled:
+            return block_length(state.position)
+        if self._turns is None:
+            with torch.no_grad():
+                self._turns = turns_of(self.kernel, self.gradient_fn, state, self.rows)
+        return self._turns[1]
 
     def run(self, block: Block, length: int, trace: Trace, alive: Sequence[int], check: Callable[[], None] = lambda: None) -> None:
         """Take the block's steps from `trace.state`; `length` is that of a full block.
@@ -47,8 +59,15 @@ class Runner:
             trace.before = trace.state
         failure: Exception | None = None
         if self.compiled:
+            assert self._turns is not None
+            turns, before = self._turns[0], trace.state
             try:
-                run_compiled(self.kernel, self.gradient_fn, block, length, trace)
+                run_compiled(self.kernel, self.gradient_fn, block, length, trace, turns)
+                if trace.sound is not None and not bool(
+                    torch.isfinite(trace.sound.sum() + trace.positions[-1].sum())
+                ):  # when, and why? look at every step
+                    trace.state, trace.sound, trace.residuals = before, None, None
+                    run_compiled(self.kernel, self.gradient_fn, block, length, trace, turns._replace(every=1, elements=None))
                 return
             except Exception as error:  # whatever a compiler or the user's code may raise
                 failure = error

@@ -16,7 +16,12 @@ __all__ = ["Report", "Row"]
 
 @dataclass(frozen=True)
 class Row:
-    """One thing that was tested."""
+    """One thing that was tested.
+
+    Example:
+        >>> Row("noise doubled", {"z": 31.0}, passed=False, must_fail=True).verdict
+        'refused, as it must be'
+    """
 
     name: str
     numbers: Mapping[str, float | int | str]
@@ -47,6 +52,15 @@ class Report:
         rows: what was tested; all of them have the same numbers.
         notes: what was left out, and why.
         picture: draws the outcome into a figure.
+
+    Example:
+        >>> rows = (Row("sgld", {"z": 0.4}, passed=True), Row("sgld, noise doubled", {"z": 31.0}, passed=False, must_fail=True))
+        >>> print(Report("law", "exact laws against runs", 0, rows).text)
+        law: exact laws against runs
+                               z
+        sgld                 0.4  ok
+        sgld, noise doubled   31  refused, as it must be
+        law: passed: 1 accepted, 1 broken on purpose and refused
     """
 
     part: str

@@ -101,6 +101,11 @@ def simultaneous_band(
         confidence: of the whole band.
         simulations: for γ.
         seed: of the simulations.
+
+    Example:
+        >>> lower, upper = simultaneous_band(100, 5, 0.95)
+        >>> lower, upper
+        (array([0.11, 0.29, 0.49, 0.7 ]), array([0.29, 0.51, 0.71, 0.89]))
     """
     from scipy.stats import binom  # a second to import
 

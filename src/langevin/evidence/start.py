@@ -43,7 +43,8 @@ def advance(
         while state.step < end:
             steps = range(state.step, min(end, state.step + block_length(like)))
             block = draw_block(kernel, gradient_fn, like, seed, chains, steps)
+            noise = block.noise.whole
             for index in range(len(steps)):
                 drawn = tuple(tensor[index] for tensor in block.drawn)
-                state, _ = take_step(kernel, gradient_fn, state, drawn, block.noise[index], block.inputs[index])
+                state, _ = take_step(kernel, gradient_fn, state, drawn, noise[index], block.inputs[index])
     return state

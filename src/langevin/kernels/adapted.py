@@ -151,6 +151,11 @@ class AdaptedHamiltonian(InvariantHamiltonian):
     V is the raw second moment, ``s^2 + τ k`` for noise of variance s^2 on a Gaussian of curvature k: noise and signal. So the step
     takes out more than the gradient put in, and for small steps the temperature is ``τ (1 - ε G k / (2 (1 - β)))``, whatever the
     noise: nearly right where ``G k = k / sqrt(s^2 + τ k)`` is small, which is where there is much noise, and cold elsewhere.
+
+    Example:
+        >>> import langevin as lv
+        >>> type(lv.adaptive_sghmc(step_size=1e-4)).__name__, type(lv.adaptive_sghmc(step_size=1e-4, invariant=True)).__name__
+        ('AdaptedHamiltonian', 'InvariantHamiltonian')
     """
 
     preconditioner: Windowed = field(default_factory=Windowed)

@@ -24,7 +24,14 @@ __all__ = ["Kernel", "KernelState", "StepInputs"]
 
 
 class KernelState(NamedTuple):
-    """What the next step needs."""
+    """What the next step needs.
+
+    Example:
+        >>> import torch
+        >>> import langevin as lv
+        >>> lv.sghmc(step_size=0.01).init(torch.zeros(1, 2))
+        KernelState(position=tensor([[0., 0.]]), memory=(tensor([[0., 0.]]),), step=0)
+    """
 
     position: Tensor  # θ_t, shape (..., dim); leading axes are chains
     memory: Memory  # the tensors named by `kernel.memory`
@@ -32,7 +39,13 @@ class KernelState(NamedTuple):
 
 
 class StepInputs(NamedTuple):
-    """What a formula knows of its place in the run: handed in at every step, for all chains or for each of them."""
+    """What a formula knows of its place in the run: handed in at every step, for all chains or for each of them.
+
+    Example:
+        >>> import langevin as lv
+        >>> lv.sgld(step_size=0.02).noise_scale(StepInputs(step_size=0.02, temperature=1.0))  # sqrt(2 ε τ)
+        0.2
+    """
 
     step_size: Number  # ε
     temperature: Number = 1.0  # τ; 0 in the exploration phases of a schedule
@@ -61,6 +74,16 @@ class Kernel(ABC):
         name: the sampler's name, for messages.
         step_size: ε on the scale of U, a schedule; `langevin.schedules.AUTO` stands for one that `sample` finds.
         temperature: τ >= 0; 0 makes the sampler a deterministic optimizer.
+
+    Example:
+        >>> import langevin as lv
+        >>> import torch
+        >>> kernel, target = lv.sghmc(step_size=0.01, temperature=0.0), lv.targets.gaussian([[1.0]])
+        >>> state = kernel.init(torch.ones(1, 1))
+        >>> for _ in range(3):  # what `sample` does, with noise
+        ...     state = kernel.step(state, target.evaluate(state.position), torch.zeros(1, 1, 1))
+        >>> state.step, state.position
+        (3, tensor([[0.9444]]))
     """
 
     name: str

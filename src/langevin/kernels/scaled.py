@@ -30,6 +30,13 @@ class Scaled(Around):
     Args:
         inner: the sampler; its formula must not look at the position itself (`Kernel.sees_position`).
         scale: R.
+
+    Example:
+        >>> import langevin as lv
+        >>> import torch
+        >>> from langevin import scales
+        >>> Scaled.of(lv.sgld(step_size=0.01), scales.Diagonal(torch.tensor([1.0, 10.0]))).is_elementwise
+        True
     """
 
     scale: Scale = field(kw_only=True)

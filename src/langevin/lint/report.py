@@ -9,7 +9,18 @@ __all__ = ["Finding", "Lint"]
 
 
 class Finding(NamedTuple):
-    """One mistake."""
+    """One mistake.
+
+    Example:
+        >>> import langevin as lv
+        >>> import torch
+        >>> from torch import nn
+        >>> net = nn.Linear(2, 1)
+        >>> opt = lv.optim.SGLD(net.parameters(), lr=0.01, num_data=100)
+        >>> report = lv.lint(net, nn.MSELoss(reduction="sum"), opt, (torch.ones(8, 2), torch.ones(8, 1)), verbose=False)
+        >>> report.findings[0].name, report.findings[0].fix
+        ('sum loss', 'Take the mean over the batch: reduction="mean", or loss / len(x).')
+    """
 
     name: str  # as in the table of docs/lint.md
     sentence: str  # what was seen, with its number, and what it does to the draws

@@ -34,14 +34,14 @@ def watched(optimizer: LangevinOptimizer, step: Callable[..., Any], batch: Any, 
         return loss
 
     own = optimizer.__dict__.get("step")  # a scheduler puts one there
-    optimizer.step = record
+    optimizer.step = record  # type: ignore[method-assign]
     try:
         step(batch) if takes(step, 1) else step()
     finally:
         if own is None:
             del optimizer.__dict__["step"]
         else:
-            optimizer.step = own
+            optimizer.step = own  # type: ignore[method-assign]
     return seen
 
 

@@ -24,6 +24,7 @@ path on other devices, and the fallback without numba. Integers agree exactly, n
 from langevin.noise.address import UPDATE_NOISES, Purpose, stream, streams
 from langevin.noise.draw import batch_indices, normal, permutation
 from langevin.noise.integers import integers, white_rows
+from langevin.noise.lanes import in_lanes
 from langevin.noise.reference import batch_indices_reference, normal_reference, philox
 from langevin.noise.uniform import KINDS, uniform, uniform_reference
 
@@ -33,6 +34,7 @@ __all__ = [
     "Purpose",
     "batch_indices",
     "batch_indices_reference",
+    "in_lanes",
     "integers",
     "normal",
     "normal_reference",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from types import ModuleType
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -10,14 +13,19 @@ from langevin.cpu.threads import run_in_threads
 from langevin.noise.address import Address, check_batch, check_normal, check_permutation, lanes_of, result_shape
 from langevin.noise.reference import batch_indices_reference, normal_reference
 
-try:
-    from langevin.noise import cpu
-except ImportError:  # no numba: the torch versions serve the CPU too
-    cpu = None  # type: ignore[assignment]
-
-__all__ = ["batch_indices", "normal", "permutation"]
+__all__ = ["batch_indices", "cpu_engine", "normal", "permutation"]
 
 GRAIN = 2**14  # blocks, or batch indices: less is done before a second thread has woken up
+
+
+@functools.cache
+def cpu_engine() -> ModuleType | None:
+    """Return `langevin.noise.cpu`, loaded when first asked for, since numba takes long; None where numba cannot be imported."""
+    try:
+        from langevin.noise import cpu
+    except ImportError:  # the torch versions serve the CPU too
+        return None
+    return cpu
 
 
 def normal(
@@ -53,7 +61,8 @@ def normal(
         True
     """
     rows = check_normal("normal", seed, stream, step, size, offset, dtype, device)
-    if cpu is None or torch.device(device).type != "cpu":
+    cpu = cpu_engine() if torch.device(device).type == "cpu" else None
+    if cpu is None:
         return normal_reference(seed, stream, step, size, offset=offset, dtype=dtype, device=device)
     out = torch.empty(result_shape(stream, step, size), dtype=torch.promote_types(dtype, torch.float32), device="cpu")
     if out.numel() > 0:
@@ -121,7 +130,8 @@ def batch_indices(
         tensor([ 0,  1,  2,  3,  4,  5,  6,  7,  8,  9, 10, 11])
     """
     rows = check_batch("batch_indices", seed, stream, step, batch_size, num_data, device)
-    if cpu is None or torch.device(device).type != "cpu":
+    cpu = cpu_engine() if torch.device(device).type == "cpu" else None
+    if cpu is None:
         return batch_indices_reference(seed, stream, step, batch_size, num_data, device=device)
     out = torch.empty(result_shape(stream, step, batch_size), dtype=torch.int64, device="cpu")
     table, key = out.view(-1, batch_size).numpy(), np.uint64(seed)

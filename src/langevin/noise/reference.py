@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-import math
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from langevin.noise.address import LOW, Address, check_batch, check_normal, lanes_of, result_shape
 
-__all__ = ["batch_indices_reference", "normal_reference", "philox"]
+__all__ = ["batch_indices_reference", "box_muller", "counter_words", "key_words", "normal_reference", "philox"]
 
 Word = TypeVar("Word", int, Tensor)
 
 
-def philox(counter: tuple[Word, Word, Word, Word], key: tuple[int, int], rounds: int = 10) -> tuple[Word, ...]:
+def key_words(seed: int) -> tuple[int, int]:
+    """Return the key of Philox that stands for a seed."""
+    return seed & LOW, seed >> 32
+
+
+def counter_words(stream: Word, step: Word) -> tuple[Word, Word, Word]:
+    """Return the words of the counter behind the block."""
+    return step & LOW, stream & LOW, stream >> 32 | step >> 32 << 8
+
+
+def philox(counter: tuple[Word, Word, Word, Word], key: tuple[Any, Any], rounds: int = 10) -> tuple[Word, ...]:
     """Philox4x32 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
 
     Args:
         counter: four 32-bit words, ints or int64 tensors that broadcast.
-        key: two 32-bit words.
+        key: two 32-bit words, ints or int64 tensors of no axis.
         rounds: 10 everywhere in this library.
 
     Returns:
@@ -39,6 +48,19 @@ def philox(counter: tuple[Word, Word, Word, Word], key: tuple[int, int], rounds:
         c2, c3 = product0 >> 32 & LOW ^ c3 ^ key1, product0 & LOW
         key0, key1 = key0 + 0x9E3779B9 & LOW, key1 + 0xBB67AE85 & LOW
     return c0, c1, c2, c3
+
+
+def box_muller(radius: Tensor, angle: Tensor, lanes: int) -> tuple[Tensor, Tensor]:
+    """Return the two normals of a pair of words: the radius as a real number, the angle as the top bits of an int64."""
+    # A 32-bit angle is the top half of a 64-bit one.
+    width, centre = (32, 2 << 32) if lanes == 4 else (64, 2)
+    r = torch.sqrt(-2.0 * torch.log((radius + 0.5) * 2.0**-width))
+    quarter = 0.7853981633974483  # pi / 4, written out: `math.pi` would be an input of compiled code
+    phase = (angle << 2 | centre).to(radius.dtype) * (quarter * 2.0**-63)
+    sin, cos = torch.sin(phase), torch.cos(phase)
+    quadrant = angle >> 62 & 3
+    is_odd, signed = quadrant & 1 == 1, torch.where(quadrant >= 2, -r, r)
+    return torch.where(is_odd, -sin, cos) * signed, torch.where(is_odd, cos, sin) * signed
 
 
 def normal_reference(
@@ -75,21 +97,13 @@ def normal_reference(
     first_block = offset // lanes
     block = torch.arange(first_block, (offset + size + lanes - 1) // lanes, device=device)
     chain, time = rows.tensors(device)
-    x0, x1, x2, x3 = philox((block, *_counter(chain, time)), _key(seed))
+    x0, x1, x2, x3 = philox((block, *counter_words(chain, time)), key_words(seed))
     real = torch.promote_types(dtype, torch.float32)
     if lanes == 4:
-        # A 32-bit angle is the top half of a 64-bit one.
-        radius, angle = torch.stack((x0, x2), -1).to(real), torch.stack((x1, x3), -1) << 32
-        width, centre = 32, 2 << 32
+        pairs = torch.stack((x0, x2), -1).to(real), torch.stack((x1, x3), -1) << 32
     else:
-        radius, angle = (x1.to(real) * 2.0**32 + x0.to(real)).unsqueeze(-1), (x3 << 32 | x2).unsqueeze(-1)
-        width, centre = 64, 2
-    r = torch.sqrt(-2.0 * torch.log((radius + 0.5) * 2.0**-width))
-    phase = (angle << 2 | centre).to(real) * (math.pi / 4 * 2.0**-63)
-    sin, cos = torch.sin(phase), torch.cos(phase)
-    quadrant = angle >> 62 & 3
-    first = torch.where(quadrant % 2 == 1, -sin, cos) * torch.where(quadrant >= 2, -r, r)
-    second = torch.where(quadrant % 2 == 1, cos, sin) * torch.where(quadrant >= 2, -r, r)
+        pairs = (x1.to(real) * 2.0**32 + x0.to(real)).unsqueeze(-1), (x3 << 32 | x2).unsqueeze(-1)
+    first, second = box_muller(*pairs, lanes)
     skip = offset - first_block * lanes
     normals = torch.stack((first, second), -1).flatten(2)[..., skip : skip + size]
     return normals.to(dtype).reshape(result_shape(stream, step, size))
@@ -121,7 +135,9 @@ def batch_indices_reference(
     position = time * batch_size + torch.arange(batch_size, device=device)
     first_epoch = time * batch_size // num_data
     two_epochs = first_epoch + torch.arange(2, device=device)
-    keys = [key for i in range(6) for key in philox((torch.full_like(chain, i), *_counter(chain, two_epochs)), _key(seed))]
+    keys = [
+        key for i in range(6) for key in philox((torch.full_like(chain, i), *counter_words(chain, two_epochs)), key_words(seed))
+    ]
     which = (position // num_data - first_epoch).expand(rows.num_steps, rows.num_streams, batch_size)
     keys = [key.gather(-1, which) for key in keys]
     bits = max(8, (num_data - 1).bit_length())  # with fewer, permutations of a handful of data are not uniform
@@ -141,11 +157,3 @@ def batch_indices_reference(
     while bool((outside := index >= num_data).any()):
         index = torch.where(outside, bijection(index), index)
     return index.reshape(result_shape(stream, step, batch_size))
-
-
-def _counter(stream: Tensor, step: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return step & LOW, stream & LOW, stream >> 32 | step >> 32 << 8
-
-
-def _key(seed: int) -> tuple[int, int]:
-    return seed & LOW, seed >> 32

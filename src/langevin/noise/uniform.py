@@ -7,14 +7,9 @@ import torch
 from torch import Tensor
 
 from langevin.cpu.threads import run_in_threads
-from langevin.noise.address import LOW, Address, check_normal, lanes_of, result_shape
-from langevin.noise.draw import GRAIN, normal
-from langevin.noise.reference import philox
-
-try:
-    from langevin.noise import cpu
-except ImportError:  # no numba: the torch version serves the CPU too
-    cpu = None  # type: ignore[assignment]
+from langevin.noise.address import Address, check_normal, lanes_of, result_shape
+from langevin.noise.draw import GRAIN, cpu_engine, normal
+from langevin.noise.reference import counter_words, key_words, philox
 
 __all__ = ["KINDS", "uniform", "uniform_reference"]
 
@@ -52,7 +47,8 @@ def uniform(
         (True, True)
     """
     rows = check_normal("uniform", seed, stream, step, size, offset, dtype, device)
-    if cpu is None or torch.device(device).type != "cpu":
+    cpu = cpu_engine() if torch.device(device).type == "cpu" else None
+    if cpu is None:
         return uniform_reference(seed, stream, step, size, offset=offset, dtype=dtype, device=device)
     out = torch.empty(result_shape(stream, step, size), dtype=torch.promote_types(dtype, torch.float32), device="cpu")
     if out.numel() > 0:
@@ -98,7 +94,7 @@ def uniform_reference(
     first = offset // lanes
     chain, time = rows.tensors(device)
     block = torch.arange(first, (offset + size + lanes - 1) // lanes, device=device)
-    words = philox((block, time & LOW, chain & LOW, chain >> 32 | time >> 32 << 8), (seed & LOW, seed >> 32))
+    words = philox((block, *counter_words(chain, time)), key_words(seed))
     if lanes == 4:
         width, bits = 24, torch.stack([word >> 8 for word in words], -1)
     else:

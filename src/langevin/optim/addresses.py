@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 import warnings
 import weakref
 from collections.abc import Iterable, Sequence
@@ -21,6 +22,7 @@ from langevin.noise.address import MAX_BLOCK
 
 __all__ = [
     "MAX_ADDRESS",
+    "Offsets",
     "SharedNoiseWarning",
     "claims_of",
     "element_offsets",
@@ -33,11 +35,26 @@ __all__ = [
 BLOCK = 4  # words
 Claim = tuple[int, int, int, int]
 _FIXED = "_langevin_address"  # attribute of a parameter: its first word
+_num_fixings = 0  # calls of fix_addresses
 MAX_ADDRESS = BLOCK * MAX_BLOCK
 
 
 class SharedNoiseWarning(UserWarning):
-    """Two optimizers that are alive draw the same noise."""
+    """Two optimizers that are alive draw the same noise.
+
+    Example:
+        >>> import warnings
+        >>> import langevin as lv
+        >>> first, second = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+        >>> twins = [lv.optim.SGLD([p], lr=0.1, num_data=10, seed=71) for p in (first, second)]  # chain=1 would part them
+        >>> with warnings.catch_warnings(record=True) as said:
+        ...     warnings.simplefilter("always", SharedNoiseWarning)
+        ...     for opt in twins:
+        ...         (first + second).sum().backward()
+        ...         opt.step()
+        >>> [warning.category.__name__ for warning in said]
+        ['SharedNoiseWarning']
+    """
 
 
 def _words(dtype: torch.dtype) -> int:
@@ -98,6 +115,8 @@ def fix_addresses(params: Iterable[Any], first_address: int = 0) -> int:
     (row,) = _laid_out("fix_addresses", first_address, sizes)
     for parameter, (begin, _) in zip(given, row, strict=True):
         setattr(parameter, _FIXED, begin)
+    global _num_fixings
+    _num_fixings += 1
     return _to_block(row[-1][1])
 
 
@@ -124,6 +143,26 @@ def element_offsets(who: str, groups: list[dict[str, Any]]) -> list[list[int]]:
         [begin // _words(parameter.dtype) for parameter, (begin, _) in zip(group["params"], row, strict=True)]
         for group, row in zip(groups, _places(who, groups), strict=True)
     ]
+
+
+class Offsets:
+    """`element_offsets` of an optimizer, the same lists again as long as nothing has changed that they depend on."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._parameters: list[Tensor] = []
+        self._like: list[Any] = []
+        self._found: list[list[int]] = []
+
+    def __call__(self, who: str, groups: list[dict[str, Any]]) -> list[list[int]]:
+        """Return the address of every parameter's first element, per group."""
+        parameters = [parameter for group in groups for parameter in group["params"]]
+        sizes, dtypes = list(map(Tensor.numel, parameters)), [parameter.dtype for parameter in parameters]
+        like = [sizes, dtypes, groups[0]["first_address"], _num_fixings, [len(group["params"]) for group in groups]]
+        is_same = len(parameters) == len(self._parameters) and all(map(operator.is_, parameters, self._parameters))
+        if not is_same or like != self._like:
+            self._parameters, self._like, self._found = parameters, like, element_offsets(who, groups)
+        return self._found
 
 
 def next_address(who: str, groups: list[dict[str, Any]]) -> int:
@@ -170,6 +209,6 @@ def warn_of_shared_noise(optimizer: torch.optim.Optimizer) -> None:
                 f"addresses {low} to {high - 1}): their draws are correlated. For another part of the "
                 f"same model give {who}(first_address=other.next_address), for an independent run another chain= or seed=.",
                 SharedNoiseWarning,
-                stacklevel=6,  # past the four wrappers around step
+                stacklevel=7,  # past the five wrappers around step
             )
             return

@@ -17,6 +17,7 @@ from langevin.noise.address import MAX_CHAIN, MAX_SEED, MAX_STEP, check_int
 from langevin.optim import addresses, first_steps, ranks
 from langevin.optim.parts import aligned_gradient, check_sharding, master_of
 from langevin.optim.placed import check_names, check_prior_of, priors_of
+from langevin.optim.repeat import Ready, Repeat
 from langevin.optim.state import (
     MASTER,
     STEPS,
@@ -101,7 +102,8 @@ class LangevinOptimizer(torch.optim.Optimizer):
         seed: an int in [0, 2**64).
         chain: an int in [0, 2**32): which of the runs with this seed.
         first_address: address of the first element, in words of 32 bits, a multiple of 4; later groups continue it.
-        fused: None takes the fused CPU engine where it can, False always takes plain torch, True fails where it cannot be taken.
+        fused: None takes the fused CPU engine, or on a GPU generated code, where it can; False always takes plain torch; True fails
+            where the fused CPU engine cannot be taken.
         master: moves parameters in half precision by way of a float32 copy in the state, so that steps below their spacing add up
             instead of being lost; False saves these four bytes per element.
         weight_decay: w > 0 stands for the prior N(0, 1 / (w num_data)), which it is in SGD; for trainers that pass it.
@@ -114,6 +116,8 @@ class LangevinOptimizer(torch.optim.Optimizer):
 
     _checked_settings: dict[int, list[Any]]  # of each group, as the objects that were checked last
     _watches: dict[int, Watch]  # of each group; neither these nor micro-batches are saved
+    _offsets: addresses.Offsets  # of each group's parameters
+    _repeats: dict[int, Repeat | None]  # of each group, what its last step was like
     _spreads: dict[Tensor, Spread]  # micro-batches so far, where a kernel absorbs their noise
     _is_announced = False  # whether others were looked for that draw the same noise; not pickled, so that a copy asks again
     _meeting: ranks.Meeting | None = None  # what other ranks are asked; not pickled either
@@ -143,7 +147,7 @@ class LangevinOptimizer(torch.optim.Optimizer):
             params = params if isinstance(params, Tensor) else list(params)  # torch has words for a tensor
         except TypeError as error:
             raise needs(type(self).__name__, "params", "parameters, or groups of them", params, TypeError) from error
-        self._checked_settings, self._watches, self._spreads = {}, {}, {}
+        self._forget()
         noise = {"seed": seed, "chain": chain, "first_address": first_address, "step": 0}
         super().__init__(params, {"sampler": type(self).__name__, "lr": lr, **settings, **common, **noise})
         check_names(self.param_groups)
@@ -151,7 +155,12 @@ class LangevinOptimizer(torch.optim.Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take over what was pickled or loaded; it is checked at the next step."""
         super().__setstate__(state)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin without anything that was noted on the way; none of it is saved."""
         self._checked_settings, self._watches, self._spreads = {}, {}, {}
+        self._offsets, self._repeats = addresses.Offsets(), {}
 
     @classmethod
     def _refuse(cls, unknown: dict[str, Any]) -> None:
@@ -243,7 +252,7 @@ class LangevinOptimizer(torch.optim.Optimizer):
         """The `first_address` for an optimizer of further parameters, so that no noise is used twice."""
         return addresses.next_address(type(self).__name__, self.param_groups)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @torch._disable_dynamo  # type: ignore[attr-defined] # as torch.optim does: `torch.compiler.disable` would load the compiler now
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step of the sampler with the gradients of the mean loss.
@@ -264,24 +273,44 @@ class LangevinOptimizer(torch.optim.Optimizer):
             self._is_announced = True
             addresses.warn_of_shared_noise(self)
             self._meeting = ranks.meet(self)
-        offsets = addresses.element_offsets(type(self).__name__, self.param_groups)
         # All is checked before anything moves.
-        plans = [(group, self._kernel(group)) for group in self.param_groups]
-        entries = [self._entries(*plan, at) for plan, at in zip(plans, offsets, strict=True)]
-        first_steps.look(self, ((entry.parameter, entry.gradient) for ready in entries for entry in ready))
-        if self._meeting is not None and self._meeting.step([entry for ready in entries for entry in ready]):
+        kernels, offsets = map(self._kernel, self.param_groups), self._offsets(type(self).__name__, self.param_groups)
+        plans = list(zip(self.param_groups, kernels, offsets, strict=True))
+        found = [self._ready(number, *plan) for number, plan in enumerate(plans)]
+        first_steps.look(self, (pair for ready in found for pair in _gradients(ready)))
+        if self._meeting is not None and self._meeting.step(
+            [entry for ready in found if isinstance(ready, list) for entry in ready]
+        ):
             self._meeting = None
-        for number, ((group, kernel), ready) in enumerate(zip(plans, entries, strict=True)):
+        for number, (plan, ready) in enumerate(zip(plans, found, strict=True)):
+            group, kernel, _ = plan
             if float(group["lr"]) > 0:  # at lr 0 no time passes
                 self._look(number, group, kernel)
-                kernel = self._given_noise(group, kernel, ready)
-                update(type(self).__name__, group, kernel, [entry for entry in ready if entry.position.numel()])
-                if kernel.memory:
-                    for entry in ready:
-                        self.state[entry.parameter][STEPS] += 1
+                if isinstance(ready, Ready):
+                    ready.repeat.update(group, kernel, ready)
+                else:
+                    self._update(number, *plan, ready)
                 group["step"] += 1
         self._spreads.clear()
         return loss
+
+    def _ready(self, number: int, group: dict[str, Any], kernel: Kernel, offsets: list[int]) -> Ready | list[Entry]:
+        """Return the group's tensors, checked: all at once where they are like those of the last step, else one by one."""
+        check_int(type(self).__name__, "step", group["step"], 0, MAX_STEP)
+        repeat = self._repeats.get(number)
+        if repeat is not None and self._meeting is None and not self._spreads:
+            ready = repeat.check(group, kernel, offsets, self.state)
+            if ready is not None:
+                return ready
+        return self._entries(group, kernel, offsets)
+
+    def _update(self, number: int, group: dict[str, Any], kernel: Kernel, offsets: list[int], ready: list[Entry]) -> None:
+        """Move the parameters of a group and count their gradients; note what its step was like."""
+        update(type(self).__name__, group, self._given_noise(group, kernel, ready), [e for e in ready if e.position.numel()])
+        if kernel.memory:
+            for entry in ready:
+                self.state[entry.parameter][STEPS] += 1
+        self._repeats[number] = Repeat.of(group, kernel, offsets, ready)
 
     @torch.no_grad()
     def observe(self) -> None:
@@ -340,8 +369,10 @@ class LangevinOptimizer(torch.optim.Optimizer):
 
     def _given_noise(self, group: dict[str, Any], kernel: Kernel, ready: list[Entry]) -> Kernel:
         """Put the variance that micro-batches gave into the memory, and return the kernel that takes it from there."""
+        if kernel.gradient_noise is None or not self._spreads:
+            return kernel
         spreads = {entry.parameter: self._spreads.get(entry.parameter) for entry in ready}
-        if kernel.gradient_noise is None or not spreads or not all(spread and spread.count > 1 for spread in spreads.values()):
+        if not spreads or not all(spread and spread.count > 1 for spread in spreads.values()):
             return kernel
         for entry in ready:
             spread, state = spreads[entry.parameter], self.state[entry.parameter]
@@ -353,7 +384,6 @@ class LangevinOptimizer(torch.optim.Optimizer):
     def _entries(self, group: dict[str, Any], kernel: Kernel, offsets: list[int]) -> list[Entry]:
         """Return the parameters of a group that have a gradient, with their memory, which is made here when they are new."""
         names, who = kernel.memory, type(self).__name__
-        check_int(who, "step", group["step"], 0, MAX_STEP)
         epsilon = float(group["lr"]) / group["num_data"]
         inputs: dict[int, StepInputs] = {}  # by the number of gradients seen: a first one may come late
         entries = []
@@ -526,6 +556,13 @@ class LangevinOptimizer(torch.optim.Optimizer):
                 *(f"  {line}" for line in kernel.description.splitlines()),
             ]
         )
+
+
+def _gradients(ready: Ready | list[Entry]) -> Iterable[tuple[Tensor, Tensor]]:
+    """Return the parameters of a group that have a gradient, each with it."""
+    if isinstance(ready, Ready):
+        return zip(ready.parameters, ready.gradients, strict=True)
+    return ((entry.parameter, entry.gradient) for entry in ready)
 
 
 @functools.lru_cache(maxsize=1024, typed=True)  # typed: True is not 1.0

@@ -75,4 +75,4 @@ def _warn(optimizer: torch.optim.Optimizer, kind: str, text: str) -> None:
     said = _said.setdefault(optimizer, set())
     if kind not in said:
         said.add(kind)
-        warnings.warn(f"{type(optimizer).__name__}: {text}", TrustWarning, stacklevel=7)  # past the four wrappers around step
+        warnings.warn(f"{type(optimizer).__name__}: {text}", TrustWarning, stacklevel=8)  # past the five wrappers around step

@@ -31,7 +31,17 @@ _NOT_COMPARED = ("params", "param_names")
 
 
 class RanksDisagreeError(RuntimeError):
-    """Ranks that must take the same steps were given different settings."""
+    """Ranks that must take the same steps were given different settings.
+
+    Example:
+        >>> import langevin as lv
+        >>> from torch import nn
+        >>> opt = lv.optim.SGLD(nn.Linear(2, 1).parameters(), lr=0.1, num_data=10, seed=73)
+        >>> try:
+        ...     lv.optim.check_ranks(opt)  # one process: nothing to disagree with
+        ... except RanksDisagreeError as error:
+        ...     print(error)  # names what differs, and on which ranks
+    """
 
 
 def meet(optimizer: torch.optim.Optimizer) -> Meeting | None:
@@ -183,7 +193,7 @@ class Meeting:
                 "correlated. For independent runs give each a chain=, such as torch.distributed.get_rank(); for parts of one model "
                 "(ZeroRedundancyOptimizer, pipeline stages) call langevin.optim.fix_addresses(model.parameters()) first.",
                 addresses.SharedNoiseWarning,
-                stacklevel=7,  # past the wrappers around step
+                stacklevel=8,  # past the wrappers around step
             )
 
 

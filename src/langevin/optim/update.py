@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from typing import Any, NamedTuple
 
@@ -17,12 +18,27 @@ from langevin.shards import Runs, gather_runs
 from langevin.targets import Evaluation
 from langevin.targets.priors import Prior
 
-try:
-    from langevin.engines import fused as engine
-except ImportError:  # no numba: the torch engine serves the CPU too
-    engine = None  # type: ignore[assignment]
-
 __all__ = ["Entry", "row_of", "update"]
+
+
+@functools.cache
+def fused_engine() -> Any:
+    """Return `langevin.engines.fused`, loaded when first asked for, since numba takes long; None where numba cannot be imported."""
+    try:
+        from langevin.engines import fused
+    except ImportError:  # the torch engine serves the CPU too
+        return None
+    return fused
+
+
+@functools.cache
+def _generated_engine() -> Any:
+    """Return `langevin.engines.generated`, which traces formulas as the fused engine does; None where that cannot be imported."""
+    try:
+        from langevin.engines import generated
+    except ImportError:
+        return None
+    return generated
 
 
 _UNKNOWN = torch.tensor(torch.nan)  # the energy: a kernel that needs it is refused
@@ -45,11 +61,13 @@ class Entry(NamedTuple):
 
 def row_of(group: dict[str, Any], position: Tensor, gradient: Tensor, memory: list[Tensor], offset: int, runs: Runs | None) -> Any:
     """Return the parameter's row in the fused engine's table, or None for the torch engine."""
-    return None if engine is None or group["fused"] is False else engine.table_row(position, gradient, memory, offset, runs)
+    engine = fused_engine() if position.is_cpu and group["fused"] is not False else None
+    return None if engine is None else engine.table_row(position, gradient, memory, offset, runs)
 
 
 def update(who: str, group: dict[str, Any], kernel: Kernel, entries: list[Entry]) -> None:
-    """Move the parameters: those the fused engine can take in one call per dtype and prior, the others one by one."""
+    """Move the parameters: by the fused engine, in one call per dtype and prior; on a GPU by generated code; or one by one."""
+    left: list[Entry] = []
     batches: dict[tuple[torch.dtype, StepInputs, Prior | None], list[Entry]] = {}
     troubles: dict[tuple[torch.dtype, int], str | None] = {}
     for entry in entries:
@@ -60,16 +78,19 @@ def update(who: str, group: dict[str, Any], kernel: Kernel, entries: list[Entry]
         if entry.row is not None and troubles[formula] is None:
             batches.setdefault((dtype, entry.inputs, entry.prior), []).append(entry)
         elif group["fused"] is True:
-            reason = troubles.get(formula) or (engine.misfit(*entry[1:4]) if engine is not None else "numba is not installed")
+            reason = troubles.get(formula) or (fused_engine().misfit(*entry[1:4]) if fused_engine() else "numba is not installed")
             raise needs(who, "fused", f"None or False: {reason}", True)
         else:
-            _update_by_torch(group, kernel, entry)
+            left.append(entry)
+    for entry in left if group["fused"] is False else _update_by_compiler(group, kernel, left):
+        _update_by_torch(group, kernel, entry)
     for (dtype, inputs, prior), batch in batches.items():
+        engine = fused_engine()
         clashing = engine.clashing_rows([entry.row for entry in batch], dtype)
         for number in clashing:
             _update_by_torch(group, kernel, batch[number])
         if len(clashing) < len(batch):
-            engine.fuse(kernel, prior, dtype)(  # type: ignore[arg-type] # what is in a batch has a hash
+            engine.fuse(kernel, prior, dtype)(
                 engine.table_of([entry.row for number, entry in enumerate(batch) if number not in clashing], dtype),
                 num_data=group["num_data"],
                 inputs=inputs,
@@ -86,19 +107,19 @@ def update(who: str, group: dict[str, Any], kernel: Kernel, entries: list[Entry]
 def _untraceable(kernel: Kernel, prior: Any, dtype: torch.dtype) -> str | None:
     """Say why a formula has no fused code: a prior or a kernel of the user's own may do anything. Said aloud once per class."""
     try:
-        engine.fuse(kernel, prior, dtype)
+        fused_engine().fuse(kernel, prior, dtype)
     except TypeError as error:  # UntraceableError, or a prior that has no hash
         culprit = type(prior if prior is not None and _runs_alone(kernel, dtype) else kernel).__name__
         if culprit not in _said:
             _said.add(culprit)
-            warnings.warn(f"{culprit} runs on plain torch, which is slower: it cannot be fused ({error})", stacklevel=7)
+            warnings.warn(f"{culprit} runs on plain torch, which is slower: it cannot be fused ({error})", stacklevel=8)
         return str(error)
     return None
 
 
 def _runs_alone(kernel: Kernel, dtype: torch.dtype) -> bool:
     try:
-        engine.fuse(kernel, None, dtype)
+        fused_engine().fuse(kernel, None, dtype)
     except TypeError:
         return False
     return True
@@ -116,6 +137,23 @@ def _noise(group: dict[str, Any], kind: str, purpose: Purpose, entry: Entry, dty
         return KINDS[kind](*where, size, offset=at, dtype=dtype, device=device)
 
     return draw(0, entry.position.numel()) if entry.runs is None else gather_runs(entry.runs, draw)
+
+
+def _update_by_compiler(group: dict[str, Any], kernel: Kernel, entries: list[Entry]) -> list[Entry]:
+    """Run generated code, once per dtype, device, inputs and prior; return the entries that it does not take."""
+    generated = _generated_engine() if entries else None
+    if generated is None:
+        return entries
+    left: list[Entry] = []
+    batches: dict[tuple[Any, ...], list[Entry]] = {}
+    for entry in entries:
+        where = entry.position.dtype, entry.position.device, entry.inputs, id(entry.prior)
+        (batches.setdefault(where, []) if generated.takes(entry) else left).append(entry)
+    place = {name: group[name] for name in ("num_data", "seed", "chain", "step")}
+    for (dtype, _, inputs, _), batch in batches.items():
+        code = generated.generate(kernel, batch[0].prior, dtype)
+        left += batch if code is None else code(batch, inputs=inputs, **place)
+    return left
 
 
 def _update_by_torch(group: dict[str, Any], kernel: Kernel, entry: Entry) -> None:

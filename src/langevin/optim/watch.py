@@ -37,6 +37,10 @@ class MinibatchHeat(NamedTuple):
     """What the noise of minibatches adds to the temperature of a group's law, as a share of the temperature that is asked for.
 
     It is that of rows drawn with replacement, in directions so soft that they take many steps. Epochs of reshuffled rows heat less.
+
+    Example:
+        >>> print(MinibatchHeat(share=0.029, error=0.002, estimator="successive gradients", is_absorbed=False))
+        0.029 ± 0.002 of the temperature on top, from successive gradients
     """
 
     share: float  # mean over the elements looked at; NaN where it is not known (yet)
@@ -198,4 +202,4 @@ class Watch:
                 "too large by as much. Take a smaller lr, a larger batch, or MSGLD, ASGLD or AdaMaxSGLD with invariant=True, "
                 'noise="corrected".'
             )
-        warnings.warn(found + text, TrustWarning, stacklevel=6)  # past the wrappers around step
+        warnings.warn(found + text, TrustWarning, stacklevel=7)  # past the wrappers around step

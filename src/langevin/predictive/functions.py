@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from scipy.special import chdtri  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from langevin.predictive.draws import as_draws
@@ -134,6 +133,8 @@ def rhat_limit(chains: int, num_draws: int) -> float:
         >>> rhat_limit(4, 100_000), round(rhat_limit(4, 50), 2)
         (1.01, 1.08)
     """
+    from scipy.special import chdtri  # type: ignore[import-untyped] # a tenth of a second to import
+
     freedom = 2 * chains - 1
     most = float(chdtri(freedom, _FALSE_ALARMS)) / freedom
     return max(MAX_RHAT, math.sqrt(1 + (most - 1) / (num_draws // 2)))

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from langevin.checks import check_dense, needs
 from langevin.predictive.draws import Draws
@@ -37,6 +36,8 @@ def walk(who: str, source: Draws, rows: Rows, y: Tensor | None = None, *, progre
         check_dense(who, "y", y)
     source.check(rows.first)
     done = 0
+    from tqdm.auto import tqdm  # it asks for IPython and asyncio
+
     # tqdm takes disable=None as "only on a terminal".
     disable = None if progress is None else not progress
     with tqdm(total=source.total, desc=who, unit="draw", disable=disable, delay=_QUIET) as bar:

@@ -27,7 +27,12 @@ After = Callable[[int, Any], Any]
 
 
 class WorkerError(RuntimeError):
-    """Something went wrong where the work is done: the message says where, what, and how to go on; `lane` whose work it was."""
+    """Something went wrong where the work is done: the message says where, what, and how to go on; `lane` whose work it was.
+
+    Example:
+        >>> WorkerError.of(3, "a worker died").lane
+        3
+    """
 
     lane: int | None = None
 
@@ -46,6 +51,11 @@ class Engine(ABC):
     Args:
         seconds: how long a task of a run may take before it hands over what it has: so much work a kill may cost.
         threads: of torch, for one task. The bits of large sums depend on it.
+
+    Example:
+        >>> from langevin.scale import Local
+        >>> isinstance(Local(), Engine), Local(seconds=1.0)
+        (True, Local(seconds=1.0, threads=1))
     """
 
     seconds: float = 5.0
@@ -100,7 +110,12 @@ class Local(Engine):
 
 
 def as_engine(who: str, engine: Any) -> Engine:
-    """Return what `engine` stands for: an engine, "local", "ray", or any pool with a `map`."""
+    """Return what `engine` stands for: an engine, "local", "ray", or any pool with a `map`.
+
+    Example:
+        >>> as_engine("sample", "local")
+        Local(seconds=5.0, threads=1)
+    """
     from langevin.scale.pool import Pool
     from langevin.scale.ray import Ray
 

@@ -35,7 +35,7 @@ class Ray(Engine):
         num_cpus: that Ray sets aside for a task; by default `threads`.
         memory: bytes that Ray sets aside for a task; None for what is left.
         max_retries: how often a task may lose its worker, killed or out of memory, before the work is given up.
-        runtime_env: what workers need that they do not have, as Ray takes it, such as ``{"pip": ["langevin==0.1.0"]}``.
+        runtime_env: what workers need that they do not have, as Ray takes it, such as ``{"pip": ["langevin==0.2.0"]}``.
 
     Example:
         >>> Ray(max_retries=5).seconds

@@ -30,7 +30,13 @@ class Chain:
 
 @dataclass(frozen=True)
 class Units:
-    """Which units are alive: booleans for the inputs, for every hidden layer, and for the outputs, which always are."""
+    """Which units are alive: booleans for the inputs, for every hidden layer, and for the outputs, which always are.
+
+    Example:
+        >>> import torch
+        >>> print(Units((torch.tensor([True, False]), torch.tensor([True, True, False]), torch.tensor([True]))))
+        units alive: 1-2-1 of 2-3-1
+    """
 
     alive: tuple[Tensor, ...]
 

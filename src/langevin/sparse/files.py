@@ -59,7 +59,16 @@ def save(path: str | os.PathLike[str], model: nn.Module) -> int:
 
 
 def load(path: str | os.PathLike[str], model: Module) -> Module:
-    """Fill a module with a state that `save` wrote, and return it; a file that does not fit is refused, and nothing is changed."""
+    """Fill a module with a state that `save` wrote, and return it; a file that does not fit is refused, and nothing is changed.
+
+    Example:
+        >>> import tempfile
+        >>> from torch import nn
+        >>> path = tempfile.mkdtemp() + "/net.safetensors"
+        >>> _ = save(path, nn.Linear(2, 1))
+        >>> load(path, nn.Linear(2, 1))
+        Linear(in_features=2, out_features=1, bias=True)
+    """
     source = check_path("load", "path", path, "the path of a file")
     if not isinstance(model, nn.Module):
         raise needs("load", "model", "an nn.Module", model, TypeError)

@@ -19,7 +19,12 @@ Masks = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Layer:
-    """The weights of one layer."""
+    """The weights of one layer.
+
+    Example:
+        >>> Layer("0.weight", (5, 4), weights=20, kept=5).ratio
+        0.25
+    """
 
     name: str
     shape: tuple[int, ...]

@@ -31,6 +31,12 @@ class Pruned:
             activations, where only weights were set to zero.
         before: what `evaluate` said of the model as it was given.
         after: and of the pruned copy.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+        >>> pruned = sparsify(net, {"0.weight": torch.eye(4, 3) > 0, "2.weight": torch.ones(1, 4) > 0})
+        >>> pruned.units.sizes, pruned.sparsity.kept
+        ((3, 3, 1), 6)
     """
 
     model: nn.Module

@@ -24,7 +24,13 @@ __all__ = ["Epoch", "History", "Run", "train"]
 
 @dataclass
 class Epoch:
-    """One epoch: what it runs with and, when it is over, what came of it."""
+    """One epoch: what it runs with and, when it is over, what came of it.
+
+    Example:
+        >>> epoch = Epoch(number=0, stage=0, lr=0.1, temperature=1.0, prior=None)  # as `Run` yields it
+        >>> epoch.lr, epoch.loss
+        (0.1, nan)
+    """
 
     number: int  # in the run, from 0
     stage: int  # which stage, from 0

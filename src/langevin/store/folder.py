@@ -13,23 +13,28 @@ Every file is written whole (`write_atomic`), and only the chunks and the checkp
 the folder's: what an array looks like follows from the manifest, and an array that says otherwise of itself is refused.
 """
 
+from __future__ import annotations
+
 import glob
 import os
 import shutil
 import uuid
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
-
-import filelock
+from typing import TYPE_CHECKING, Any
 
 from langevin.checks import check_path
+
+if TYPE_CHECKING:
+    import filelock
 
 __all__ = ["check_new", "lock_folder", "new_draft"]
 
 
 def lock_folder(folder: Path) -> filelock.BaseFileLock:
     """Take the writer's lock of a folder at once, or fail; the system takes it back when the process dies."""
+    import filelock  # a run in memory does not need it
+
     lock = filelock.FileLock(folder / "lock", timeout=0, thread_local=False)
     try:
         lock.acquire()

@@ -1,5 +1,6 @@
 """The arrays of a run, all with the draw axis first, and their chunks on disk, each checked before it is believed."""
 
+import functools
 import hashlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -8,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import torch
-from numcodecs.zstd import Zstd  # type: ignore[import-untyped]
 from torch import Tensor
 
 from langevin.store.journal import write_atomic
@@ -16,7 +16,13 @@ from langevin.store.journal import write_atomic
 __all__ = ["ARRAYS", "ArraySpec", "Layout", "array_specs", "read_file"]
 
 ARRAYS = ("draws", "energy", "gradient_norm", "step_size")
-_ZSTD = Zstd(level=1, checksum=True)
+
+
+@functools.cache
+def _zstd() -> Any:
+    from numcodecs.zstd import Zstd  # type: ignore[import-untyped] # a run in memory does not need it
+
+    return Zstd(level=1, checksum=True)
 
 
 class ArraySpec(NamedTuple):
@@ -90,14 +96,14 @@ class Layout:
 
     def write_chunk(self, folder: Path, name: str, index: int, chunk: Tensor, stop: int) -> bytes:
         """Write a chunk, padded to its full length; return the digest of its draws below draw `stop`."""
-        write_atomic(self.file(folder, name, index), _ZSTD.encode(chunk.numpy()))
+        write_atomic(self.file(folder, name, index), _zstd().encode(chunk.numpy()))
         return _digest(chunk[: stop - index * self.length])
 
     def read_chunk(self, folder: Path, name: str, index: int, stop: int, digest: bytes) -> Tensor:
         """Read the draws of a chunk below draw `stop`; a ValueError names the file when they are not those with the digest."""
-        file, chunk = self.file(folder, name, index), self.arrays[name].new(self.length)
+        file, chunk, zstd = self.file(folder, name, index), self.arrays[name].new(self.length), _zstd()
         try:
-            _ZSTD.decode(read_file(file), chunk.numpy())  # into memory of the right size, whatever size the file claims
+            zstd.decode(read_file(file), chunk.numpy())  # into memory of the right size, whatever size the file claims
         except FileNotFoundError as error:
             raise ValueError(f"{file} is missing: chunk {index} of {name}") from error
         except Exception as error:

@@ -38,7 +38,17 @@ _MAX_NUMBERS, _FEW_DRAWS = 2**19, 500  # what `trust` looks at: numbers in all, 
 
 
 class ChainStatus(NamedTuple):
-    """How a chain ended."""
+    """How a chain ended.
+
+    Example:
+        >>> import langevin as lv
+        >>> import torch
+        >>> samples = lv.sample(lv.sgld(0.1), lv.targets.gaussian([[1.0]]), torch.zeros(2, 1), num_steps=50, progress=False)
+        >>> print(samples.status[1])
+        chain 1: 50 steps, 50 draws
+        >>> samples.status[1].is_healthy
+        True
+    """
 
     chain: int  # the chain's number
     steps: int  # steps taken
@@ -307,6 +317,16 @@ def load_samples(path: str | Path, *, target: Target | None = None, data: Any = 
 
     Returns:
         Samples, as `sample` returns them.
+
+    Example:
+        >>> import tempfile
+        >>> import langevin as lv
+        >>> import torch
+        >>> folder = tempfile.mkdtemp() + "/run.zarr"
+        >>> target, init = lv.targets.gaussian([[1.0]]), torch.zeros(2, 1)
+        >>> samples = lv.sample(lv.sgld(0.1), target, init, num_steps=50, out=folder, progress=False)
+        >>> bool((lv.load_samples(folder).draws == samples.draws).all())
+        True
     """
     store = DiskStore.open(check_path("load_samples", "path", path, "the folder given to sample(out=...)"))
     checkpoint, manifest = store.load(), store.manifest

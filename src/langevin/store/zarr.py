@@ -5,15 +5,16 @@ again, with the same bits. Readers need no lock: all files are replaced whole, a
 counts, so that a chunk that is missing, damaged or of another run is an error.
 """
 
+from __future__ import annotations
+
 import math
 import os
 import shutil
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import filelock
 import torch
 from torch import Tensor
 from typing_extensions import override
@@ -25,6 +26,9 @@ from langevin.store.journal import remove_temporaries
 from langevin.store.layout import ARRAYS, Layout, array_specs
 from langevin.store.manifest import DTYPES, read_manifest, write_manifest
 from langevin.store.memory import Arrays, Store
+
+if TYPE_CHECKING:
+    import filelock
 
 __all__ = ["DiskStore"]
 

@@ -15,7 +15,13 @@ __all__ = ["Batch", "Evaluation", "Target", "check_dim", "check_target"]
 
 
 class Batch(NamedTuple):
-    """Rows of a data set."""
+    """Rows of a data set.
+
+    Example:
+        >>> import torch
+        >>> Batch((torch.zeros(20, 3),), num_data=1000, per_chain=False).scale
+        50.0
+    """
 
     columns: tuple[Tensor, ...]  # one tensor per column: (n, ...), or (chains, n, ...) when every chain has own rows
     num_data: int  # N, the rows of the whole data set
@@ -28,7 +34,14 @@ class Batch(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """An energy and its gradient at some positions."""
+    """An energy and its gradient at some positions.
+
+    Example:
+        >>> import torch
+        >>> from langevin.targets import gaussian
+        >>> gaussian([[4.0]]).evaluate(torch.tensor([[2.0]])).gradient
+        tensor([[0.5000]])
+    """
 
     energy: Tensor  # U, shape (chains,)
     gradient: Tensor  # grad U, shape (chains, dim)
@@ -38,6 +51,16 @@ class Target(ABC):
     """The energy of the distribution ``exp(-U)``: subclass it, write `evaluate`, and say what differs from the defaults below.
 
     The library speaks energy and goes downhill; log densities appear only in `targets`.
+
+    Example:
+        >>> import langevin as lv
+        >>> import torch
+        >>> class Quartic(lv.targets.Target):
+        ...     def evaluate(self, position, batch=None):
+        ...         return lv.targets.Evaluation((position**4).sum(-1), 4 * position**3)
+        >>> samples = lv.sample(lv.sgld(0.01), Quartic(), torch.zeros(4, 1), num_steps=100, progress=False)
+        >>> samples.draws.shape
+        torch.Size([4, 100, 1])
     """
 
     needs_data: bool = False  # whether `evaluate` takes rows of a data set

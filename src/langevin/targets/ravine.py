@@ -56,6 +56,12 @@ def ravine(*, prior: Prior | None = None, gradient_noise: float = 0.0) -> Ravine
     Args:
         prior: N(0, 1) for both parameters by default, as in the paper.
         gradient_noise: standard deviation of noise added to the gradient at each step; 0 in the paper, which has minibatches here.
+
+    Example:
+        >>> x, y = ravine_data(100)
+        >>> batch = Batch((x, y), num_data=100, per_chain=False)
+        >>> ravine().evaluate(torch.tensor([[20.0, 10.0]], dtype=x.dtype), batch).gradient.shape
+        torch.Size([1, 2])
     """
     prior = GaussianPrior(1.0) if prior is None else check_prior("ravine", prior)
     return Ravine(prior, check_number("ravine", "gradient_noise", gradient_noise, ">= 0", lambda v: v >= 0))

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import NamedTuple
 
 import torch
@@ -105,32 +106,28 @@ def add_heat(
 
     Args:
         heat: the sums so far; they are not changed.
-        positions: where the steps began, (steps, chains, dim).
+        positions: where the steps began, (steps, chains, elements): those of `evenly_spaced` as many as are looked at.
         gradients: of U, or estimates of it, there.
         weights: of `epoch_weights`.
         residuals: of `energy_residuals`, (pairs, chains).
         good: chains that count, (chains,); nothing is said of others.
     """
     found = {name: tensor.clone() for name, tensor in heat.items()}
-    chosen = evenly_spaced(positions.shape[-1], found["heat_centre"].shape[-1]).to(positions.device)
-    places, slopes = (tensor.index_select(-1, chosen).double() for tensor in (positions, gradients))
     done, batches = int(found["heat_count"]), len(found["heat_weights"])
-    if done == 0 and len(places):
-        found["heat_centre"] = places[0].clone()
-    gaps, weighted = places - found["heat_centre"], slopes * weights.to(slopes.device)[:, None, None]
-    terms = torch.stack([gaps * weighted, weighted, gaps], 1)
-    terms = torch.where(good[:, None], terms, 0.0)
+    if done == 0 and len(positions):
+        found["heat_centre"] = positions[0].double()
+    add = _adder(positions, gradients, weights, good)
     shares = torch.stack([weights, torch.ones_like(weights)], 1)
     at = 0
-    while at < len(terms):
+    while at < len(positions):
         size = _batch_size(done + 1, batches)
         if size != _batch_size(done, batches):  # full: join two by two
             for name in ("heat_sums", "heat_weights"):
                 joined = found[name][::2] + found[name][1::2]
                 found[name] = torch.cat([joined, torch.zeros_like(joined)])
-        count = min(len(terms) - at, batches * size - done)
+        count = min(len(positions) - at, batches * size - done)
+        add(found["heat_sums"], found["heat_centre"], at, count, done, size)
         index = torch.arange(done, done + count) // size
-        found["heat_sums"].index_add_(0, index.to(terms.device), terms[at : at + count])
         found["heat_weights"].index_add_(0, index, shares[at : at + count])
         at, done = at + count, done + count
     found["heat_count"] = torch.tensor(done)
@@ -138,6 +135,51 @@ def add_heat(
     powers = torch.stack([torch.ones_like(wide), wide, wide**2], 1)
     found["heat_residuals"].index_add_(0, torch.arange(3, device=wide.device).repeat(len(wide)), powers.flatten(0, 1))
     return found
+
+
+@functools.cache
+def _compiled() -> ModuleType | None:
+    """Return the version for the CPU, loaded when first asked for; None where numba cannot be imported."""
+    try:
+        from langevin.trust import gather
+    except ImportError:
+        return None
+    return gather
+
+
+def _adder(
+    positions: Tensor, gradients: Tensor, weights: Tensor, good: Tensor
+) -> Callable[[Tensor, Tensor, int, int, int, int], None]:
+    """Return what adds `count` steps from `begin` on to sums whose batches have `size` steps, after `done` others."""
+    is_plain = positions.device.type == "cpu" and positions.dtype in (torch.float32, torch.float64)
+    engine = _compiled() if is_plain else None
+    if engine is not None:
+        given = positions.numpy(), gradients.numpy(), weights.numpy(), good.numpy()
+
+        def add(sums: Tensor, centre: Tensor, begin: int, count: int, done: int, size: int) -> None:
+            engine.gather(sums.numpy(), centre.numpy(), *given, begin, count, done, size)
+
+        return add
+    return functools.partial(_add_by_torch, positions, gradients, weights, good)
+
+
+def _add_by_torch(
+    positions: Tensor,
+    gradients: Tensor,
+    weights: Tensor,
+    good: Tensor,
+    sums: Tensor,
+    centre: Tensor,
+    begin: int,
+    count: int,
+    done: int,
+    size: int,
+) -> None:
+    """Add on any device: the oracle of `gather`."""
+    some = slice(begin, begin + count)
+    gaps, weighted = positions[some].double() - centre, gradients[some].double() * weights[some].to(gradients.device)[:, None, None]
+    terms = torch.where(good[:, None], torch.stack([gaps * weighted, weighted, gaps], 1), 0.0)
+    sums.index_add_(0, (torch.arange(done, done + count) // size).to(terms.device), terms)
 
 
 def energy_residuals(positions: Tensor, energies: Tensor, gradients: Tensor) -> Tensor:

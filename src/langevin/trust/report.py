@@ -9,7 +9,18 @@ __all__ = ["Check", "Trust", "TrustWarning"]
 
 
 class TrustWarning(UserWarning):
-    """Something speaks against trusting the draws of a run; `samples.trust` has every check with its number."""
+    """Something speaks against trusting the draws of a run; `samples.trust` has every check with its number.
+
+    Example:
+        >>> import warnings
+        >>> import langevin as lv
+        >>> import torch
+        >>> with warnings.catch_warnings(record=True) as said:
+        ...     warnings.simplefilter("always", lv.TrustWarning)  # "error" stops a program that must not go on with such draws
+        ...     samples = lv.sample(lv.sgld(1e-4), lv.targets.gaussian([[1.0]]), torch.ones(4, 1), num_steps=200, progress=False)
+        >>> said[0].category.__name__, samples.trust.is_clean
+        ('TrustWarning', False)
+    """
 
 
 class Check(NamedTuple):
@@ -36,6 +47,16 @@ class Trust:
 
     Args:
         checks: one for each thing looked at.
+
+    Example:
+        >>> import langevin as lv
+        >>> import torch
+        >>> kernel, target = lv.msgld(0.1, bias_factor=10.0, invariant=True), lv.targets.gaussian([[1.0]])
+        >>> samples = lv.sample(kernel, target, torch.zeros(4, 1), num_steps=2000, warmup=200, progress=False)
+        >>> samples.trust.is_clean, samples.trust.warnings
+        (True, [])
+        >>> round(samples.trust["temperature"].value, 1)
+        1.0
     """
 
     checks: tuple[Check, ...]

@@ -10,6 +10,7 @@ equal bit for bit (for the exponential of a spike-and-slab prior, and the logari
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import math
 import os
@@ -22,13 +23,13 @@ from typing import Any
 import numba
 import numpy as np
 import torch
-from numba import carray
+from numba import carray, types
 from numpy.typing import NDArray
 
 from langevin.checks import needs
 from langevin.cpu import elementary
-from langevin.cpu.code_cache import cached_njit, private_folder
-from langevin.cpu.threads import run_in_threads
+from langevin.cpu.code_cache import cached, private_folder
+from langevin.cpu.threads import run_compiled
 from langevin.engines.fused import fill
 from langevin.engines.fused.symbols import Program, UntraceableError, numbers, structure, trace
 from langevin.engines.fused.table import FORMATS, POINTERS
@@ -41,14 +42,17 @@ from langevin.targets.priors import Prior
 __all__ = ["Fused", "fuse"]
 
 TILE = 4096  # elements whose noise is made at a time: 16 KB, so it is still in the cache when the update reads it
+PIECE = 8  # tiles that a thread takes at a time
 GRAIN = 2**16  # elements: less is done before a second thread has woken up
+JOB = ("table_at", "scalars_at", "num_rows", "seed", "chain", "step", "total", "next")
+"""The int64 numbers that `loop` is given the address of; `next` is the first element that no thread has taken."""
 
 
 def _write(kernel: Kernel, program: Program, names: Sequence[str], results: Sequence[str], is_wide: bool) -> str:
-    """Write two functions: `scalars`, plain Python, and `loop`, for numba.
+    """Write two functions: `scalars`, plain Python, and `loop`, for numba, which every thread calls with the same job.
 
-    A row of `table` is a tensor: see `table_row`. Elements `begin` to `end` of all tensors end to end, in the order of memory, are
-    updated in place. With `is_wide` parameters and gradients are stored in fewer bits than they are computed in.
+    A row of `table` is a tensor: see `table_row`. All tensors end to end, in the order of memory, are updated in place, in pieces
+    that go to whichever thread is free. With `is_wide` parameters and gradients are stored in fewer bits than they are computed in.
     """
     noises, written = [f"noise{k}" for k in range(kernel.num_noises)], ["position", *kernel.memory]
     stored = ["position", "gradient"]
@@ -69,39 +73,49 @@ def _write(kernel: Kernel, program: Program, names: Sequence[str], results: Sequ
         *(f"    {line}" for line in program.setting_lines),
         f"    return [{', '.join(program.hoisted)}]",
         "",
-        "def loop(table, scalars, seed, chain, step, begin, end):",
+        "def loop(job):",
+        f"    call = carray(pointer(job), {len(JOB)}, np.int64)",
+        *(f"    {name} = call[{k}]" for k, name in enumerate(JOB[:-1])),
+        f"    table = carray(pointer(table_at), (num_rows, {POINTERS + len(arrays)}), np.int64)",
+        f"    scalars = carray(pointer(scalars_at), {len(program.hoisted)}, np.float64)",
+        *(f"    s{k} = REAL(scalars[{k}])" for k in range(len(program.hoisted))),
+        "    key = np.uint64(seed)",
         f"    room = {TILE}",
-        "    for row in range(len(table)):",
+        "    for row in range(num_rows):",
         "        room = max(room, table[row, 2] * table[row, 3])",
         "    spare = np.empty(room, REAL)",
         *(f"    {noise}_all = np.empty(room, REAL)" for noise in noises),
         "    scratch = make_scratch(spare)",
-        *(f"    s{k} = REAL(scalars[{k}])" for k in range(len(program.hoisted))),
-        "    for row in range(len(table)):",
-        "        size, offset, channels, spatial = table[row, 0], table[row, 1], table[row, 2], table[row, 3]",
-        "        slab = max(1, channels * spatial)  # noise is made for whole slabs",
-        "        low, high = max(begin, 0), min(end, size)",
-        "        while low < high:",
-        "            first = low // slab * slab",
-        f"            made = min(max(1, {TILE} // slab) * slab, size - first)",
+        "    while True:",
+        f"        begin = fetch_add(job + {8 * JOB.index('next')}, {PIECE} * room)",
+        f"        end = min(begin + {PIECE} * room, total)",
+        "        if begin >= end:",
+        "            return",
+        "        for row in range(num_rows):",
+        "            size, offset, channels, spatial = table[row, 0], table[row, 1], table[row, 2], table[row, 3]",
+        "            slab = max(1, channels * spatial)  # noise is made for whole slabs",
+        "            low, high = max(begin, 0), min(end, size)",
+        "            while low < high:",
+        "                first = low // slab * slab",
+        f"                made = min(max(1, {TILE} // slab) * slab, size - first)",
         *(
-            f"            fill_{kernel.noise_kind}({noise}_all, spare, made, offset + first, seed, ({int(purpose)} << 32) + chain, "
-            "step, channels, spatial, scratch)"
+            f"                fill_{kernel.noise_kind}({noise}_all, spare, made, offset + first, key, "
+            f"({int(purpose)} << 32) + chain, step, channels, spatial, scratch)"
             for purpose, noise in zip(UPDATE_NOISES, noises, strict=False)
         ),
-        "            count = min(first + made, high) - low",
-        *(f"            {noise}_tile = {noise}_all[low - first : low - first + count]" for noise in noises),
+        "                count = min(first + made, high) - low",
+        *(f"                {noise}_tile = {noise}_all[low - first : low - first + count]" for noise in noises),
         *(
-            f"            {name}_tile = carray(pointer(table[row, {k}] + low * {kind(name)}_WIDTH), count, {kind(name)})"
+            f"                {name}_tile = carray(pointer(table[row, {k}] + low * {kind(name)}_WIDTH), count, {kind(name)})"
             for k, name in enumerate(arrays, POINTERS)
         ),
-        "            for i in range(count):",
-        *(f"                {name} = {load(name)}" for name in arrays),
-        *(f"                {noise} = {noise}_tile[i]" for noise in noises),
-        *(f"                {line}" for line in program.element_lines),
-        *(f"                {save(name, result)}" for name, result in zip(written, results, strict=True)),
-        "            low += count",
-        "        begin, end = begin - size, end - size",
+        "                for i in range(count):",
+        *(f"                    {name} = {load(name)}" for name in arrays),
+        *(f"                    {noise} = {noise}_tile[i]" for noise in noises),
+        *(f"                    {line}" for line in program.element_lines),
+        *(f"                    {save(name, result)}" for name, result in zip(written, results, strict=True)),
+        "                low += count",
+        "            begin, end = begin - size, end - size",
     ]
     return "\n".join(lines) + "\n"
 
@@ -112,7 +126,7 @@ class Fused:
 
     source: str
     scalars: Callable[..., list[float]]
-    loop: Callable[..., None]
+    loop: Callable[[], Any]  # returns the compiled function, made when it is first asked for
     numbers: tuple[float, ...]  # the settings of the kernel and of the prior
     lanes: int  # normals in a block of noise
 
@@ -122,9 +136,10 @@ class Fused:
         end = max(map(sum, zip(sizes, offsets, strict=True)))
         if end > self.lanes * MAX_BLOCK or not 0 <= step < MAX_STEP:
             raise needs("Fused", "table", f"addresses up to {self.lanes * MAX_BLOCK} and steps below {MAX_STEP}", (end, step))
-        scalars = np.array(self.scalars(*inputs, num_data, *self.numbers), dtype=np.float64)
-        key = np.uint64(seed)
-        run_in_threads(lambda begin, end: self.loop(table, scalars, key, chain, step, begin, end), sum(sizes), GRAIN)
+        scalars, total = self.scalars(*inputs, num_data, *self.numbers), sum(sizes)
+        held = (ctypes.c_double * len(scalars))(*scalars)
+        job = (ctypes.c_int64 * len(JOB))(table.ctypes.data, ctypes.addressof(held), len(table), seed, chain, step, total, 0)
+        run_compiled(self.loop().address, job, max(1, min(torch.get_num_threads(), total // GRAIN)))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -149,10 +164,10 @@ def fuse(kernel: Kernel, prior: Prior | None, dtype: torch.dtype) -> Fused:
     return Fused(*_compiled[key], numbers(kernel) + numbers(prior), lanes_of(FORMATS[dtype].wide))
 
 
-_compiled: dict[Any, tuple[str, Callable[..., list[float]], Callable[..., None]]] = {}
+_compiled: dict[Any, tuple[str, Callable[..., list[float]], Callable[[], Any]]] = {}
 
 
-def _compile(source: str, dtype: torch.dtype) -> tuple[Callable[..., list[float]], Callable[..., None]]:
+def _compile(source: str, dtype: torch.dtype) -> tuple[Callable[..., list[float]], Callable[[], Any]]:
     """Compile the generated functions, through a file where one can be written so that numba keeps the machine code."""
     form = FORMATS[dtype]
     parts = [*noise_cpu.SOURCES, Path(fill.__file__)]
@@ -167,13 +182,14 @@ def _compile(source: str, dtype: torch.dtype) -> tuple[Callable[..., list[float]
         except (OSError, UnicodeDecodeError):  # it costs seconds of compiling per process, nothing else
             path = None
     scope: dict[str, Any] = {
-        "__name__": __name__, "np": np, "carray": carray, "pointer": elementary.pointer,
+        "__name__": __name__, "np": np, "carray": carray, "pointer": elementary.pointer, "fetch_add": elementary.fetch_add,
         "REAL": form.real, "REAL_WIDTH": form.real_width, "STORED": form.stored, "STORED_WIDTH": form.stored_width,
         "make_scratch": noise_cpu.make_scratch, **fill.FILLS,
         "square_root": elementary.square_root, "exponential": elementary.exponential,
         "natural_logarithm": math.log, "sign_of": np.sign, "widen": elementary.widen, "narrow": elementary.narrow,
     }  # fmt: skip
     exec(compile(source, str(path or "<langevin.engines.fused>"), "exec"), scope)  # our own text, written a few lines above
-    options = {"nogil": True, "error_model": "numpy"}
-    loop = numba.njit(**options)(scope["loop"]) if path is None else cached_njit(scope["loop"], *parts, str(dtype), **options)
-    return scope["scalars"], loop
+    decorator = functools.partial(numba.cfunc, types.void(types.int64), error_model="numpy")
+    if path is None:
+        return scope["scalars"], functools.cache(lambda: decorator()(scope["loop"]))
+    return scope["scalars"], functools.cache(lambda: cached(decorator, scope["loop"], *parts, str(dtype)))

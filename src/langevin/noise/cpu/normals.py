@@ -8,9 +8,26 @@ import numpy as np
 
 from langevin.cpu.elementary import inlined
 from langevin.noise.cpu.box_muller import TILE, box_muller
-from langevin.noise.cpu.philox import HALF_WORD, LOW, kernel, philox
+from langevin.noise.cpu.philox import HALF_WORD, LOW, kernel, philox, philox_pair
 
 __all__ = ["draw_rows", "draw_short_rows", "fill_normal", "make_scratch"]
+
+VECTOR = 16  # words in the widest vector
+
+
+@inlined
+def halves(count):
+    """Half of the blocks that are worked on where `count` are asked for: whole vectors, since a rest, one by one, takes longer."""
+    return (count + 2 * VECTOR - 1) // (2 * VECTOR) * VECTOR
+
+
+@inlined
+def put(words, place, block):
+    """Write the words of a block to their four places."""
+    words[place] = np.uint32(block[0])
+    words[place + np.uint64(TILE)] = np.uint32(block[1])
+    words[place + np.uint64(2 * TILE)] = np.uint32(block[2])
+    words[place + np.uint64(3 * TILE)] = np.uint32(block[3])
 
 
 @kernel
@@ -18,16 +35,30 @@ def encrypt(words, count, seed):
     """Philox on the first `count` blocks, in place."""
     key0, key1 = seed & LOW, seed >> HALF_WORD
     for i in range(count):
-        a, b, c, d = philox(
-            np.uint64(words[i]),
-            np.uint64(words[i + TILE]),
-            np.uint64(words[i + 2 * TILE]),
-            np.uint64(words[i + 3 * TILE]),
+        place = np.uint64(i)
+        block = philox(
+            np.uint64(words[place]),
+            np.uint64(words[place + np.uint64(TILE)]),
+            np.uint64(words[place + np.uint64(2 * TILE)]),
+            np.uint64(words[place + np.uint64(3 * TILE)]),
             key0,
             key1,
         )
-        words[i], words[i + TILE] = np.uint32(a), np.uint32(b)
-        words[i + 2 * TILE], words[i + 3 * TILE] = np.uint32(c), np.uint32(d)
+        put(words, place, block)
+
+
+@kernel
+def encrypt_row(words, count, block, stream, step, seed):
+    """Philox on blocks `block`, `block + 1`, ... of one row: all but the first word is the same, so two rounds cost one."""
+    key0, key1 = seed & LOW, seed >> HALF_WORD
+    c0, c1, c2 = np.uint64(block), np.uint64(step) & LOW, np.uint64(stream) & LOW
+    c3 = np.uint64(stream >> 32 | step >> 32 << 8)
+    half = np.uint64(halves(count))
+    for i in range(half):
+        place = np.uint64(i)
+        first, second = philox_pair((c0 + place, c1, c2, c3), (c0 + place + half, c1, c2, c3), key0, key1)
+        put(words, place, first)
+        put(words, place + half, second)
 
 
 @inlined
@@ -61,22 +92,27 @@ def fill_rows(out, size, offset, seed, stream, step, num_streams, begin, end, sc
     while begin < end:
         count = min(TILE, end - begin)
         tile_row, tile_block = row, block
+        is_of_one_row = block + count <= blocks_per_row
+        if is_of_one_row:
+            encrypt_row(words, count, first_block + block, stream + chain, step, seed)
         done = 0
         while done < count:
             n = min(count - done, blocks_per_row - block)
-            address(words, done, n, first_block + block, stream + chain, step)
+            if not is_of_one_row:
+                address(words, done, n, first_block + block, stream + chain, step)
             done += n
             block += n
             if block == blocks_per_row:
                 row, block, chain = row + 1, 0, chain + 1
                 if chain == num_streams:
                     step, chain = step + 1, 0
-        encrypt(words, count, seed)
+        if not is_of_one_row:
+            encrypt(words, count, seed)
         low, high = tile_block * lanes - skip, (tile_block + count) * lanes - skip
         if low >= 0 and high <= size:
             box_muller(words, count, out[tile_row * size + low : tile_row * size + high])
         else:  # the tile is cut by the ends of rows
-            box_muller(words, count, normals)
+            box_muller(words, 2 * halves(count), normals)
             done = 0
             while done < count:
                 n = min(count - done, blocks_per_row - tile_block)
@@ -136,7 +172,7 @@ def draw_short_rows(out, size, seed, stream, step, num_streams, begin, end):
                 words[place + np.uint64(3 * TILE)] = np.uint32(at >> 32 | time >> 32 << 8)
             done, chain, time = done + n, 0, time + 1
         encrypt(words, count, seed)
-        box_muller(words, count, normals)
+        box_muller(words, 2 * halves(count), normals)
         first = begin * size
         for i in range(count):
             for j in range(size):

@@ -10,7 +10,7 @@ from numba import types
 from numba.extending import overload
 
 from langevin.noise.cpu.box_muller import TILE
-from langevin.noise.cpu.normals import address, encrypt, make_scratch
+from langevin.noise.cpu.normals import encrypt_row, halves, make_scratch
 from langevin.noise.cpu.philox import HALF_WORD, kernel
 
 __all__ = ["draw_uniform_rows", "fill_uniform"]
@@ -50,9 +50,8 @@ def fill_uniform(out, count, offset, seed, stream, step, scratch):
     block, skip, done = offset // lanes, offset % lanes, 0
     while done < count:
         blocks = min(TILE, (skip + count - done + lanes - 1) // lanes)
-        address(words, 0, blocks, block, stream, step)
-        encrypt(words, blocks, seed)
-        spread(words, blocks, reals)
+        encrypt_row(words, blocks, block, stream, step, seed)
+        spread(words, 2 * halves(blocks), reals)
         n = min(blocks * lanes - skip, count - done)
         for i in range(n):
             out[np.uint64(done + i)] = reals[np.uint64(skip + i)]

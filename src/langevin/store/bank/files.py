@@ -50,7 +50,21 @@ _DTYPES = {code: str(dtype).removeprefix("torch.") for dtype, code in CODES.item
 
 
 class CorruptDrawError(ValueError):
-    """A draw's file is missing, damaged, or not what the manifest says; the message names the file."""
+    """A draw's file is missing, damaged, or not what the manifest says; the message names the file.
+
+    Example:
+        >>> import tempfile
+        >>> import langevin as lv
+        >>> from torch import nn
+        >>> bank = lv.SampleBank(tempfile.mkdtemp())
+        >>> _ = bank.add(nn.Linear(2, 1))
+        >>> _ = next(bank.path.glob("draw-*")).write_bytes(b"cut off")
+        >>> try:
+        ...     bank.state_dict(0)
+        ... except lv.CorruptDrawError:
+        ...     print("damaged")
+        damaged
+    """
 
 
 def stored_tensors(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]:

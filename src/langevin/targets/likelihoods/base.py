@@ -20,6 +20,15 @@ class Likelihood(ABC):
     """The law of y given outputs: subclass it, write `log_likelihood` and `mean`, and say what differs from the defaults below.
 
     It is asked for one draw of theta at a time, under `torch.func.vmap`: torch operations only, and no look at values.
+
+    Example:
+        >>> class Exponential(Likelihood):
+        ...     def log_likelihood(self, output, y):
+        ...         return (output - output.exp() * y)[:, 0]
+        ...     def mean(self, output):
+        ...         return (-output).exp()
+        >>> Exponential().loss(torch.zeros(2, 1), torch.tensor([[1.0], [2.0]]))
+        tensor(1.5000)
     """
 
     predicts: str = "numbers"  # "classes", whose `mean` are probabilities, or "numbers"

@@ -24,7 +24,12 @@ LIKELIHOODS: dict[str, Likelihood] = {
 
 
 def as_likelihood(who: str, value: Any) -> Likelihood:
-    """Return the likelihood of that name, or one that is a function of outputs and targets; a likelihood passes through."""
+    """Return the likelihood of that name, or one that is a function of outputs and targets; a likelihood passes through.
+
+    Example:
+        >>> as_likelihood("predict", "categorical")
+        Categorical()
+    """
     found = LIKELIHOODS.get(value) if isinstance(value, str) else value
     if isinstance(found, Likelihood):
         return found

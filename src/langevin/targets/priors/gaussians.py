@@ -17,7 +17,13 @@ __all__ = ["Flat", "GaussianPrior", "SpikeSlab", "flat", "gaussian", "spike_slab
 
 @dataclass(frozen=True)
 class Flat(Prior):
-    """No prior: energy 0."""
+    """No prior: energy 0.
+
+    Example:
+        >>> import torch
+        >>> Flat().energy(torch.tensor([[1.0, 2.0]]))
+        tensor([0.])
+    """
 
     @override
     def energy(self, position: Tensor) -> Tensor:
@@ -95,7 +101,13 @@ class SpikeSlab(Prior):
 
 
 def flat() -> Flat:
-    """Make the flat prior, whose energy is zero."""
+    """Make the flat prior, whose energy is zero.
+
+    Example:
+        >>> import torch
+        >>> flat().gradient(torch.ones(2))
+        tensor([0., 0.])
+    """
     return Flat()
 
 

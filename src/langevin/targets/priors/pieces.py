@@ -23,6 +23,11 @@ class Pieces(Prior):
         priors: of the pieces.
         sizes: elements of each.
         shown: for messages: what it was made from.
+
+    Example:
+        >>> from langevin.targets.priors import flat
+        >>> Pieces([GaussianPrior(1.0), flat()], [1, 2], "a Gaussian, then nothing").gradient(torch.ones(3))
+        tensor([1., 0., 0.])
     """
 
     def __init__(self, priors: Sequence[Prior], sizes: Sequence[int], shown: str) -> None:
@@ -52,6 +57,11 @@ class Gaussians(Pieces):
         sizes: elements of each.
         shown: for messages: what it was made from.
         like: for dtype and device.
+
+    Example:
+        >>> both = Gaussians([GaussianPrior(1.0), GaussianPrior(0.5)], [1, 2], "two scales", torch.zeros(()))
+        >>> both.gradient(torch.ones(3))
+        tensor([1., 4., 4.])
     """
 
     def __init__(self, priors: Sequence[GaussianPrior], sizes: Sequence[int], shown: str, like: Tensor) -> None:
@@ -71,7 +81,13 @@ class Gaussians(Pieces):
 
 
 def place(prior: PlacedPrior, names: Sequence[str], shapes: Sequence[torch.Size]) -> tuple[Prior, ...]:
-    """Return the prior of each parameter."""
+    """Return the prior of each parameter.
+
+    Example:
+        >>> from langevin.targets.priors import fan_in
+        >>> place(fan_in(1.0), ["weight", "bias"], [torch.Size((5, 4)), torch.Size((5,))])
+        (GaussianPrior(std=0.5), GaussianPrior(std=1.0))
+    """
     return tuple(check_prior(type(prior).__name__, prior.prior_for(name, shape)) for name, shape in zip(names, shapes, strict=True))
 
 
@@ -85,6 +101,13 @@ def on_theta(who: str, prior: Any, names: Sequence[str], shapes: Sequence[torch.
         shapes: of the parameters.
         sizes: how many elements of theta each has.
         like: for dtype and device.
+
+    Example:
+        >>> from langevin.targets.priors import by_name
+        >>> prior = by_name({"weight": GaussianPrior(0.5), "*": GaussianPrior(1.0)})
+        >>> shapes = [torch.Size((1, 2)), torch.Size((1,))]
+        >>> on_theta("Posterior", prior, ["weight", "bias"], shapes, [2, 1], torch.zeros(())).gradient(torch.ones(3))
+        tensor([4., 4., 1.])
     """
     prior = check_any_prior(who, prior)
     if not isinstance(prior, PlacedPrior):

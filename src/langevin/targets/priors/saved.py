@@ -37,7 +37,13 @@ def to_plain(prior: Prior | PlacedPrior | None) -> dict[str, Any] | None:
 
 
 def from_plain(values: dict[str, Any] | Prior | PlacedPrior | None) -> Prior | PlacedPrior | None:
-    """Build the prior that `to_plain` described; a prior or None passes through."""
+    """Build the prior that `to_plain` described; a prior or None passes through.
+
+    Example:
+        >>> from langevin.targets.priors import gaussian, to_plain
+        >>> from_plain(to_plain(gaussian(std=0.5)))
+        GaussianPrior(std=0.5)
+    """
     if values is None or isinstance(values, Prior | PlacedPrior):
         return values
     if isinstance(values, dict) and values.get("kind") == "ByName":
