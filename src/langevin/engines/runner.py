@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
+from langevin.checks import level_of_caller
 from langevin.engines.blocks import Block, Trace, block_length, draw_block, feed
 from langevin.engines.compiled import run_compiled, threads_for
 from langevin.engines.eager import first_line, run_eagerly
@@ -74,7 +75,9 @@ class Runner:
         run_eagerly(self.kernel, self.gradient_fn, block, trace, alive, check)
         if failure is not None and not trace.failed:
             self.compiled = False
-            warnings.warn(f"sample() goes on uncompiled, since compiling failed: {first_line(failure)}", stacklevel=7)
+            warnings.warn(
+                f"sample() goes on uncompiled, since compiling failed: {first_line(failure)}", stacklevel=level_of_caller()
+            )
 
 
 def run_blocks(
