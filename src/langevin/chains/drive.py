@@ -123,13 +123,9 @@ def _run_block(runner: Runner, plan: Plan, recorded: Recorded, interrupts: Inter
     steps = range(first, first)
     try:
         interrupts.check()
-        length = runner.length(recorded.state)
-        steps = range(first, min(plan.num_steps, (first // length + 1) * length))
+        steps = runner.next_steps(recorded.state, plan.num_steps)
         block = draw_block(plan.kernel, runner.gradient_fn, recorded.state.position, plan.seed, plan.chains, steps)
-        if runner.compiled:  # a compiler may take long; eager steps look at `check` by themselves
-            interrupts.open()
-        runner.run(block, length, trace, recorded.alive, interrupts.check)
-        interrupts.close()
+        runner.run(block, trace, recorded.alive, interrupts.check)
         interrupts.check()
     except KeyboardInterrupt:
         interrupts.close()
