@@ -189,5 +189,5 @@ def test_a_run_that_is_begun_anew_after_its_first_steps_has_the_same_bits(monkey
     with pytest.warns(UserWarning, match="interrupted"):
         part = run(num_steps=6000, out=tmp_path / "part.zarr", progress=stop)
     assert 0 < part.draws.shape[1] < 6000
-    again = lv.resume(tmp_path / "part.zarr", GAUSSIAN)
+    again = lv.resume(tmp_path / "part.zarr", lv.msgld(0.03), GAUSSIAN)
     assert np.array_equal(np.asarray(again.draws), np.asarray(whole.draws))

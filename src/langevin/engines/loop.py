@@ -88,9 +88,7 @@ class Loop:
         """Load it."""
         self._layouts, self._num_results = layouts, num_results
         self._runner: Any = None
-        if path.with_suffix(
-            ".json"
-        ).exists():  # operations that torch itself must be asked for: through its own loader, on one thread
+        if path.with_suffix(".json").exists():  # it needs what only torch's own loader gives it; that lets no other thread run
             self._runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(path), 1)
             return
         library = ctypes.CDLL(str(path), os.RTLD_LOCAL | os.RTLD_NOW)

@@ -100,6 +100,13 @@ def _layout(tensor: Tensor) -> tuple[Any, ...]:
     return tensor.dtype, tensor.device, tuple(tensor.shape), tensor.stride()
 
 
+def _is_by_places(func: Any, args: Any) -> bool:
+    """Say whether an operation takes elements by their places, not by a mask: then its shape does not depend on values."""
+    if func not in (torch.ops.aten.index.Tensor, torch.ops.aten._unsafe_index.Tensor):
+        return False
+    return all(each is None or each.dtype not in (torch.bool, torch.uint8) for each in args[1])
+
+
 class _Recorder(TorchDispatchMode):
     """Sees every operation, below automatic differentiation and vmap."""
 
@@ -138,7 +145,7 @@ class _Recorder(TorchDispatchMode):
         name = str(func)
         if not isinstance(func, torch._ops.OpOverload):
             raise UnrecordableError(f"{name} cannot be recorded")
-        if _DATA_TAGS & set(func.tags):
+        if _DATA_TAGS & set(func.tags) and not _is_by_places(func, args):
             raise UnrecordableError(f"a step must not look at values ({name})")
         if torch.Tag.nondeterministic_seeded in func.tags:
             raise UnrecordableError(f"a step must not draw random numbers ({name})")
