@@ -88,6 +88,10 @@ def contenders(model):
         "langevin ASGLD": lv.optim.ASGLD(params, **ours).step,
         "langevin PSGLD": lv.optim.PSGLD(params, **ours).step,
         "langevin SGHMC": lv.optim.SGHMC(params, **ours).step,
+        "langevin MSGLD(invariant)": lv.optim.MSGLD(params, invariant=True, **ours).step,
+        "langevin ASGLD(invariant)": lv.optim.ASGLD(params, invariant=True, **ours).step,
+        "langevin MSGLD(corrected)": lv.optim.MSGLD(params, invariant=True, noise="corrected", **ours).step,
+        "langevin SGLRW": lv.optim.SGLRW(params, **ours).step,
         "langevin MSGLD(fused=False)": lv.optim.MSGLD(params, fused=False, **ours).step,
     }
     try:
@@ -170,6 +174,8 @@ def models(quick):
     torch.manual_seed(0)
     yield "MLP 36-30-30-6", mlp(36, 30, 30, 6), torch.rand(50, 36), torch.randint(6, (50,)), (15, 200), (15, 50)
     yield "MLP 784-800-800-10", mlp(784, 800, 800, 10), torch.rand(100, 784), torch.randint(10, (100,)), (25, 8), (25, 6)
+    tiny = torch.nn.Sequential(*(torch.nn.Linear(3, 3) for _ in range(100)))
+    yield "200 tiny tensors", tiny, torch.rand(50, 3), torch.randint(3, (50,)), (15, 30), (9, 10)
     if not quick:
         yield "ResNet-18, batch 100", resnet18(), torch.rand(100, 3, 32, 32), torch.randint(10, (100,)), (9, 2), (5, 1)
 

@@ -34,8 +34,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 JAX_PEERS = ["blackjax==1.7.1", "jax", "jaxlib"]
 SIZES = (36, 30, 30, 6)  # the paper's network for Landsat
-COVARIANCE = ((1.0, 0.9), (0.9, 1.0))
 OURS, EAGER, BLACKJAX, POSTERIORS = "langevin, compiled", "langevin, eager", "blackjax, jit and scan", "posteriors, vmap"
+NOISE, MEMORY = LIMITS = "limit: our noise alone", "limit: positions written alone"
 COLOURS = {OURS: "#c44e3b", EAGER: "#e3a79c", BLACKJAX: "#5f6b7a", POSTERIORS: "#b9c1ca"}
 TITLES = {
     "gaussian": "Correlated Gaussian",
@@ -52,12 +52,15 @@ class Problem(NamedTuple):
     dim: int
     num_data: int = 0
     batch_size: int = 0
+    thin: int = 1
+    sampler: str = "sgld"
 
     @property
     def title(self):
         """What is sampled, without the chains."""
         data = f", N = {self.num_data:,}, batch {self.batch_size}" if self.num_data else ""
-        return f"{TITLES[self.kind]}, dim {self.dim:,}{data}"
+        thin = f", every {self.thin}th kept" if self.thin > 1 else ""
+        return f"{TITLES[self.kind]}, dim {self.dim:,}{data}{thin}" + (f", {self.sampler}" if self.sampler != "sgld" else "")
 
     @property
     def step_size(self):
@@ -65,12 +68,18 @@ class Problem(NamedTuple):
         return {"gaussian": 0.05, "logistic": 0.1 / max(1, self.num_data), "mlp": 0.01 / max(1, self.num_data)}[self.kind]
 
 
-def gaussian(chains):
-    return Problem("gaussian", chains, 2)
+def gaussian(chains, dim=2, thin=1, sampler="sgld"):
+    return Problem("gaussian", chains, dim, thin=thin, sampler=sampler)
 
 
-def logistic(chains, dim=50, num_data=100_000):
-    return Problem("logistic", chains, dim, num_data, 100)
+def logistic(chains, dim=50, num_data=100_000, sampler="sgld"):
+    return Problem("logistic", chains, dim, num_data, 100, sampler=sampler)
+
+
+def covariance(dim):
+    """Return 0.9 ** |i - j|."""
+    places = np.arange(dim)
+    return 0.9 ** np.abs(places[:, None] - places)
 
 
 def mlp(chains):
@@ -142,17 +151,47 @@ def run_ours(problem, turns, *, compile):
     init = torch.from_numpy(start).repeat(problem.chains, 1)
     prior = lv.priors.gaussian(std=1.0)
     if problem.kind == "gaussian":
-        target = lv.targets.gaussian(COVARIANCE)
+        target = lv.targets.gaussian(torch.from_numpy(covariance(problem.dim)).to(init.dtype))
     elif problem.kind == "logistic":
         softplus = torch.nn.functional.softplus
         target = lv.targets.likelihood(lambda theta, x, y: y * (x @ theta) - softplus(x @ theta), prior=prior)
     else:
         target = lv.Posterior(models.mlp(*SIZES), "categorical", prior=prior, num_data=problem.num_data)
     data = {"data": tuple(map(torch.from_numpy, columns)), "batch_size": problem.batch_size} if columns else {}
-    steps = min(2**20, 2**28 // init.numel())  # draws of one gigabyte
+    steps = problem.thin * min(2**22, 2**29 // init.numel())  # draws of two gigabytes
+    known = torch.full((problem.dim,), float(problem.num_data**2 / max(1, problem.batch_size))), torch.ones(problem.dim)
+    more = {"invariant": {}, "corrected": {"noise": known}}.get(problem.sampler)
+    kernel = lv.sgld(problem.step_size) if more is None else lv.msgld(problem.step_size, bias_factor=10.0, invariant=True, **more)
+    if problem.sampler == "corrected":
+        data["batches"] = "white"
     turns.reached(0)
-    kernel = lv.sgld(step_size=problem.step_size)
-    lv.sample(kernel, target, init, num_steps=steps, compile=compile, progress=lambda done, _: turns.reached(done), **data)
+
+    def tell(done, _):
+        turns.reached(done)
+
+    lv.sample(kernel, target, init, num_steps=steps, compile=compile, progress=tell, thin=problem.thin, **data)
+
+
+def run_noise(problem, turns):
+    """Make the noise of the steps, in blocks, and nothing else."""
+    import langevin as lv
+
+    length = max(1, min(4096, 2**18 // (problem.chains * problem.dim)))
+    for number in itertools.count():
+        turns.reached(number * length)
+        lv.noise.normal(0, range(problem.chains), range(number * length, (number + 1) * length), problem.dim)
+
+
+def run_memory(problem, turns):
+    """Write what would be the positions of the kept steps into fresh memory, and nothing else."""
+    import torch
+
+    position = torch.from_numpy(make_data(problem)[0]).repeat(problem.chains, 1)
+    length = max(1, min(1000, 2**22 // position.numel()))
+    for number in itertools.count():
+        turns.reached(number * length * problem.thin)
+        kept = [position.expand(length, -1, -1).contiguous()]
+        del kept
 
 
 def run_posteriors(problem, turns):
@@ -165,7 +204,7 @@ def run_posteriors(problem, turns):
     columns = tuple(map(torch.from_numpy, columns))
     num_data = max(1, problem.num_data)
     model = models.mlp(*SIZES) if problem.kind == "mlp" else None
-    precision = torch.linalg.inv(torch.tensor(COVARIANCE))
+    precision = torch.from_numpy(np.linalg.inv(covariance(problem.dim))).float() if problem.kind == "gaussian" else None
 
     def log_posterior(parameters, batch):
         if problem.kind == "gaussian":
@@ -212,7 +251,7 @@ def run_blackjax(problem, turns):
     from blackjax.sgmcmc.gradients import grad_estimator
 
     start, columns = make_data(problem)
-    precision = jnp.linalg.inv(jnp.array(COVARIANCE))
+    precision = jnp.array(np.linalg.inv(covariance(problem.dim)), dtype=jnp.float32) if problem.kind == "gaussian" else None
     position = jnp.array(start)
     if problem.kind == "gaussian":
 
@@ -255,12 +294,19 @@ def run_blackjax(problem, turns):
 
     @jax.jit
     def block(positions, key, columns):
-        def body(positions, key):
+        def step(positions, key):
             if many:
                 keys = jax.random.split(key, problem.chains)
                 positions = jax.vmap(move, in_axes=(0, 0, None))(positions, keys, columns)
             else:
                 positions = move(positions, key, columns)
+            return positions, None
+
+        def body(positions, key):
+            if problem.thin > 1:
+                positions, _ = jax.lax.scan(step, positions, jax.random.split(key, problem.thin))
+            else:
+                positions, _ = step(positions, key)
             return positions, positions
 
         return jax.lax.scan(body, positions, jax.random.split(key, length))
@@ -269,7 +315,7 @@ def run_blackjax(problem, turns):
         position = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], problem.chains, 0), position)
     columns, key, kept = tuple(map(jnp.array, columns)), jax.random.key(0), []
     for number in itertools.count():
-        turns.reached(number * length)
+        turns.reached(number * length * problem.thin)
         key, block_key = jax.random.split(key)
         position, positions = jax.block_until_ready(block(position, block_key, columns))
         kept.append(positions)
@@ -280,6 +326,8 @@ RUN = {
     EAGER: lambda problem, turns: run_ours(problem, turns, compile=False),
     BLACKJAX: run_blackjax,
     POSTERIORS: run_posteriors,
+    NOISE: run_noise,
+    MEMORY: run_memory,
 }
 
 
@@ -302,6 +350,7 @@ def work(name):
             continue
         try:
             RUN[name](Problem(*request["problem"]), turns)
+            turns.answer(error="has no more steps")  # a turn was under way
         except Over:
             turns.answer(over=True)
         except Exception as error:
@@ -362,6 +411,10 @@ def measure(problem, workers, rounds, seconds):
     firsts, times = {}, {}
     for worker in workers:
         first = worker.ask(problem=problem)
+        if worker.name in (OURS, EAGER) and "error" not in first and "steps" in first:
+            second = worker.ask(seconds=0.0)  # the first block of ours is short and eager; the second waits for the code
+            if "error" not in second:
+                first = {"steps": first["steps"] + second["steps"], "seconds": first["seconds"] + second["seconds"]}
         if "error" in first:
             print(f"{worker.name} does not run {problem.title}: {first['error'][:300]}", flush=True)
         else:
@@ -387,6 +440,8 @@ def rows_of(problem, results):
     base = statistics.median(results[OURS][0]) if OURS in results else float("nan")
     rows = []
     for name, (times, compiling) in results.items():
+        if name in LIMITS and problem.sampler != "sgld":
+            continue
         middle = statistics.median(times)
         compiled = f"{compiling:.1f}" if name in (OURS, BLACKJAX) else ""
         each = f"{middle / problem.chains:.3g}" if problem.chains > 1 else ""
@@ -394,21 +449,6 @@ def rows_of(problem, results):
             f"| {problem.chains:,} | {name} | {middle:.4g} | {min(times):.4g} | {each} | {middle / base:.2f} | {compiled} |"
         )
     return rows
-
-
-def growth_table(title, word, measured):
-    """Return a table of ours over one size: `measured` has (the size, the problem, its results)."""
-    lines = [
-        "",
-        f"## Growth with {title}",
-        "",
-        f"| {word} | compiled, µs per step | eager, µs per step | ratio |",
-        "| --- | --- | --- | --- |",
-    ]
-    for size, results in measured:
-        fast, slow = (statistics.median(results[name][0]) for name in (OURS, EAGER))
-        lines.append(f"| {size:,} | {fast:.4g} | {slow:.4g} | {slow / fast:.1f} |")
-    return lines
 
 
 def summary(chart):
@@ -441,9 +481,12 @@ def head(workers, jax_python):
         f"`python benchmarks/sample.py`. Every library has the threads it takes by default: torch {torch.get_num_threads()}, XLA "
         f"all of {os.cpu_count()} cores. SGLD everywhere, float32, the same start and data in memory; every chain has noise and "
         "minibatches of its own, and these, and storing every position, are part of the time. Ours also stores energies and "
-        "gradient norms and takes minibatches without replacement; the peers choose rows with replacement, which is cheaper. "
+        "gradient norms, judges its temperature, and takes minibatches without replacement; the peers choose rows with "
+        "replacement, which is cheaper. "
+        "The limits make our noise, or write the positions, and do nothing else. "
         "Medians over rounds in which contenders, each a process, take turns, then the minimum. Compiling is what the first "
-        "block takes beyond a later one, with empty caches; in the first row it includes loading the compiler. Trust the ratios.",
+        "block takes beyond a later one, with empty caches; ours takes its first steps eagerly meanwhile. Trust the ratios. "
+        "How time grows with chains, dimension and data: [growth](growth.md).",
         "",
         f"SGMCMCJax 0.2.13 beside this JAX: {sgmcmcjax}.",
     ]
@@ -455,7 +498,15 @@ def report(quick, workers, jax_python):
     families = (
         [[gaussian(1), gaussian(10_000)], [logistic(25)], [mlp(5)]]
         if quick
-        else [[gaussian(c) for c in (1, 100, 10_000)], [logistic(c) for c in (1, 25)], [mlp(c) for c in (1, 5, 25)]]
+        else [
+            [gaussian(c) for c in (1, 100, 1_000, 10_000)],
+            [logistic(c) for c in (1, 25)],
+            [mlp(c) for c in (1, 5, 25)],
+            [gaussian(c, thin=100) for c in (1, 1_000)],
+            [gaussian(1, dim=1_000)],
+            [gaussian(c, sampler="invariant") for c in (1, 1_000)],
+            [logistic(c, sampler="corrected") for c in (1, 25)],
+        ]
     )
     lines, chart = [], {}
     for family in families:
@@ -463,24 +514,10 @@ def report(quick, workers, jax_python):
         lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
         print("\n".join(lines[-4:]), flush=True)
         for problem in family:
-            chart[problem] = measure(problem, workers, rounds, seconds)
+            fit = workers if problem.sampler == "sgld" else [worker for worker in workers if worker.name in (OURS, EAGER)]
+            chart[problem] = measure(problem, fit, rounds, seconds)
             lines += rows_of(problem, chart[problem])
             print("\n".join(rows_of(problem, chart[problem])), flush=True)
-    if not quick:
-        ours = [worker for worker in workers if worker.name in (OURS, EAGER)]
-
-        def results_of(problem):
-            return chart[problem] if problem in chart else measure(problem, ours, 3, seconds)
-
-        tables = [
-            ("chains: 2-dimensional Gaussian", "chains", {c: gaussian(c) for c in (1, 10, 100, 1_000, 10_000)}),
-            ("dimension: logistic regression, one chain", "dim", {d: logistic(1, dim=d) for d in (10, 50, 250)}),
-            ("data: logistic regression, one chain", "N", {n: logistic(1, num_data=n) for n in (1_000, 100_000, 1_000_000)}),
-        ]
-        for title, word, problems in tables:
-            table = growth_table(title, word, [(size, results_of(problem)) for size, problem in problems.items()])
-            print("\n".join(table), flush=True)
-            lines += table
     return [*head(workers, jax_python), "", summary(chart), *lines], chart
 
 
@@ -491,7 +528,8 @@ def draw(chart, path):
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    kinds = {kind: [problem for problem in chart if problem.kind == kind] for kind in TITLES}
+    plain = [problem for problem in chart if problem.thin == 1 and problem.sampler == "sgld" and problem.dim != 1_000]
+    kinds = {kind: [problem for problem in plain if problem.kind == kind] for kind in TITLES}
     widths = [1 + len(problems) for problems in kinds.values()]
     figure, panels = plt.subplots(
         1, len(kinds), figsize=(14, 4.6), layout="constrained", sharey=True, gridspec_kw={"width_ratios": widths}
@@ -527,7 +565,7 @@ def main():
     jax_python = make_jax_environment()
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as cache:
-        environment = {**os.environ, "PYTHONWARNINGS": "ignore", "TORCHINDUCTOR_CACHE_DIR": cache}
+        environment = {**os.environ, "PYTHONWARNINGS": "ignore", "TORCHINDUCTOR_CACHE_DIR": cache, "XDG_CACHE_HOME": cache}
         pythons = {name: jax_python if name == BLACKJAX else sys.executable for name in RUN}
         workers = [Worker(name, python, environment) for name, python in pythons.items()]
         for worker in workers:  # all start at once
