@@ -146,9 +146,9 @@ def test_a_compiled_block_that_raises_is_run_again_eagerly_and_the_run_stays_com
     """No compiler: what stands in for one takes a block's steps whole, or raises as the target does."""
     blocks = []
 
-    def pretend(kernel, gradient_fn, block, length, trace, turns):
+    def pretend(self, block, length, trace, turns, check):
         whole = Trace(trace.state)
-        run_eagerly(kernel, gradient_fn, block, whole, range(len(trace.state.position)))
+        run_eagerly(self._kernel, self._gradient_fn, block, whole, range(len(trace.state.position)))
         blocks.append(not whole.failed)
         if whole.failed:
             raise torch.linalg.LinAlgError("the matrix is not positive-definite")
@@ -157,7 +157,7 @@ def test_a_compiled_block_that_raises_is_run_again_eagerly_and_the_run_stays_com
     init = torch.tensor([[1000.0], [20.0], [700.0], [4.0], [2000.0]], dtype=double)
     kernel = lv.sgld(1.0, temperature=1e-6)
     expected = run(Edge("raises"), init, num_steps=1000, kernel=kernel, compile=False)
-    monkeypatch.setattr(runner, "run_compiled", pretend)
+    monkeypatch.setattr(runner.Compiled, "run", pretend)
     monkeypatch.setattr(blocks_of_steps, "_MAX_COMPILED", 256)
     samples = run(Edge("raises"), init, num_steps=1000, kernel=kernel, compile=True)
     assert blocks == [False, True, False, True]

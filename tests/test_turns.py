@@ -9,7 +9,7 @@ import torch
 
 import langevin as lv
 from langevin.engines import compiled, turns
-from langevin.engines.turns import Rows, Turns, turns_of
+from langevin.engines.turns import Rows, Turns, pace_of
 from langevin.gradients import full, minibatch
 from langevin.noise import in_lanes
 from langevin.trust import heat as heat_of
@@ -86,15 +86,15 @@ def test_the_temperature_of_thinned_rows_is_that_of_the_law():
 
 def test_small_steps_make_long_turns_and_large_ones_none():
     kernel = lv.sgld(0.01)
-    found, length = turns_of(kernel, full(GAUSSIAN), kernel.init(start(1)), Rows())
+    found, length, _ = pace_of(kernel, full(GAUSSIAN), kernel.init(start(1)), Rows())
     assert found == Turns(4, 1, False, None)
     assert length % 4 == 0
     assert length == 4096
-    found, length = turns_of(kernel, full(GAUSSIAN), kernel.init(start(64)), Rows(thinned=100))
+    found, length, _ = pace_of(kernel, full(GAUSSIAN), kernel.init(start(64)), Rows(thinned=100))
     assert found == Turns(10, 10, True, None)
     assert length % 10 == 0
     long = lv.targets.energy(lambda theta: sum(((theta - k).sin().sum() for k in range(100)), torch.zeros(())))
-    assert turns_of(kernel, full(long), kernel.init(start(1)), Rows())[0].steps == 1
+    assert pace_of(kernel, full(long), kernel.init(start(1)), Rows())[0].steps == 1
 
 
 def test_only_minibatches_leave_out_elements_of_the_gradient():
@@ -102,8 +102,8 @@ def test_only_minibatches_leave_out_elements_of_the_gradient():
     target = lv.targets.likelihood(lambda theta, x: -((x - theta[0]) ** 2), prior=lv.priors.gaussian(std=1.0))
     x, kernel = torch.zeros(50, dtype=torch.float64), lv.sgld(0.01)
     state, rows = kernel.init(start(1, 3)), Rows(elements=(0, 2))
-    assert turns_of(kernel, full(target, x), state, rows)[0].elements is None
-    assert turns_of(kernel, minibatch(target, x, 5, seed=0, chains=range(1)), state, rows)[0].elements == (0, 2)
+    assert pace_of(kernel, full(target, x), state, rows)[0].elements is None
+    assert pace_of(kernel, minibatch(target, x, 5, seed=0, chains=range(1)), state, rows)[0].elements == (0, 2)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -146,5 +146,5 @@ def test_a_step_that_raises_while_it_is_counted_counts_as_a_large_one():
         raise RuntimeError("no")
 
     kernel = lv.sgld(0.01)
-    assert turns_of(kernel, full(lv.targets.energy(broken)), kernel.init(start(1)), Rows())[0].steps == 1
+    assert pace_of(kernel, full(lv.targets.energy(broken)), kernel.init(start(1)), Rows())[0].steps == 1
     assert turns._MOST_OPERATIONS > 1

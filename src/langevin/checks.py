@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ __all__ = [
     "check_path",
     "check_position",
     "check_tensor",
+    "level_of_caller",
     "lacks_memory",
     "needs",
     "takes",
@@ -35,6 +37,14 @@ def needs(who: str, argument: str, condition: str, value: Any, error: type[Excep
     """Build the library's one kind of bad-argument error."""
     text = repr(value)
     return error(f"{who}({argument}=...) needs {condition}, got {text if len(text) <= 200 else text[:200] + '...'}")
+
+
+def level_of_caller() -> int:
+    """Return the `stacklevel` by which a warning points at the line of the user's that called us, past torch's wrappers."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("langevin", "torch", "contextlib"):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def check_number(who: str, argument: str, value: Any, condition: str, holds: Callable[[float], bool] = lambda value: True) -> float:

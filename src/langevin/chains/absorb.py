@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from langevin.chains.plan import Plan
-from langevin.checks import needs
+from langevin.checks import level_of_caller, needs
 from langevin.gradients import GradientFn, control_variate
 from langevin.kernels import Invariant, Kernel, Scaled
 from langevin.scales import Dense, Diagonal, Scale
@@ -187,4 +187,4 @@ def _say(learnt: Learnt, heat: float) -> None:
         (skewed, learnt.skew > _SKEWED and heat > _FELT),
     ):
         if is_said:
-            warnings.warn(sentence, TrustWarning, stacklevel=7)
+            warnings.warn(sentence, TrustWarning, stacklevel=level_of_caller())

@@ -13,6 +13,7 @@ from langevin.chains.interrupts import Interrupts
 from langevin.chains.meter import Progress, meter
 from langevin.chains.plan import Plan
 from langevin.chains.recorder import Recorded
+from langevin.checks import level_of_caller
 from langevin.engines import Block, Runner, Trace, draw_block
 from langevin.gradients import GradientFn
 from langevin.store import Checkpoint, Samples, Store, make_samples
@@ -98,7 +99,9 @@ def deliver(
     """Return what was drawn, and say once what there is to say of it."""
     samples = make_samples(arrays, result, plan.chains, plan.about).with_target(target, columns or None)
     if interrupted:
-        warnings.warn(f"sample() was interrupted at step {result.step}: {result.kept} draws are returned", stacklevel=6)
+        warnings.warn(
+            f"sample() was interrupted at step {result.step}: {result.kept} draws are returned", stacklevel=level_of_caller()
+        )
     _say(samples, None if interrupted else _noise_sentence(plan, target, columns, result))
     return samples
 
@@ -120,13 +123,9 @@ def _run_block(runner: Runner, plan: Plan, recorded: Recorded, interrupts: Inter
     steps = range(first, first)
     try:
         interrupts.check()
-        length = runner.length(recorded.state)
-        steps = range(first, min(plan.num_steps, (first // length + 1) * length))
+        steps = runner.next_steps(recorded.state, plan.num_steps)
         block = draw_block(plan.kernel, runner.gradient_fn, recorded.state.position, plan.seed, plan.chains, steps)
-        if runner.compiled:  # a compiler may take long; eager steps look at `check` by themselves
-            interrupts.open()
-        runner.run(block, length, trace, recorded.alive, interrupts.check)
-        interrupts.close()
+        runner.run(block, trace, recorded.alive, interrupts.check)
         interrupts.check()
     except KeyboardInterrupt:
         interrupts.close()
@@ -138,7 +137,7 @@ def _run_block(runner: Runner, plan: Plan, recorded: Recorded, interrupts: Inter
 def interrupted_in_setup(samples: Samples, who: str) -> Samples:
     """Say that a run was interrupted in its set-up."""
     draws = max(status.draws for status in samples.status)
-    warnings.warn(f"{who}() was interrupted in its set-up: {draws} draws are returned", stacklevel=5)
+    warnings.warn(f"{who}() was interrupted in its set-up: {draws} draws are returned", stacklevel=level_of_caller())
     return samples
 
 
@@ -153,4 +152,4 @@ def _say(samples: Samples, of_noise: str | None) -> None:
     if of_noise is not None:
         sentences = [*sentences, of_noise]
     if sentences:
-        warnings.warn("\n".join(["what speaks against these draws:", *sentences]), TrustWarning, stacklevel=7)
+        warnings.warn("\n".join(["what speaks against these draws:", *sentences]), TrustWarning, stacklevel=level_of_caller())

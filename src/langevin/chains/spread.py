@@ -22,7 +22,7 @@ from langevin.chains.drive import advance, deliver
 from langevin.chains.interrupts import Interrupts
 from langevin.chains.meter import Progress, meter
 from langevin.chains.plan import Plan
-from langevin.checks import check_integer, needs
+from langevin.checks import check_integer, level_of_caller, needs
 from langevin.gradients import GradientFn
 from langevin.kernels import Kernel, Scaled
 from langevin.scale import Engine, WorkerError
@@ -187,7 +187,7 @@ def spread(
             for note in stretch.notes:
                 if note not in said:
                     said.add(note)
-                    warnings.warn(note, stacklevel=8)
+                    warnings.warn(note, stacklevel=level_of_caller())
             if stretch.interrupted:
                 raise KeyboardInterrupt
             interrupts.open()

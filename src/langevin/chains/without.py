@@ -19,7 +19,7 @@ from langevin.chains.launch import launch
 from langevin.chains.meter import Progress
 from langevin.chains.plan import Keep, Plan
 from langevin.chains.tune import ScaleSetting, check_scale, epoch_of, warm_up, work_in_words
-from langevin.checks import check_integer, check_position, needs
+from langevin.checks import check_integer, check_position, level_of_caller, needs
 from langevin.gradient_noise import OPEN
 from langevin.gradients import GradientFn, full, in_scale, tolerant
 from langevin.kernels import Kernel, Scaled
@@ -155,7 +155,7 @@ def _tune(
     text = _in_words(found, plan, texts, thin)
     print(text)
     if found.is_rough:
-        warnings.warn(_ROUGH, TrustWarning, stacklevel=6)
+        warnings.warn(_ROUGH, TrustWarning, stacklevel=level_of_caller())
     steps = warmup + num_draws * thin
     plan = dataclasses.replace(
         plan, kernel=kernel, num_steps=steps, warmup=warmup, thin=thin, found=text, recipe=(found.size, found.softness),

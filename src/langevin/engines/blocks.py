@@ -97,6 +97,11 @@ class Trace:
         """How many steps were taken."""
         return self.state.step - self.before.step
 
+    def forget(self, state: KernelState | None = None) -> None:
+        """Go back to what was there before the first step, or to a state."""
+        self.state = self.before if state is None else state
+        self.every, self.norms, self.residuals, self.sound = 1, None, None, None
+
 
 def block_length(position: Tensor) -> int:
     """Return how many steps make a block: many for small chains, few for large ones, a function of the shape alone."""

@@ -1,30 +1,33 @@
-"""A block of steps as one compiled `scan`; it differs from the eager steps in rounding only."""
+"""A block of steps as one compiled loop; it differs from the eager steps in rounding only.
+
+A turn of the loop is recorded (`tape`), the loop is written by torch's compiler in another process (`compiler`), kept on disk and
+called (`loop`).
+"""
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import threading
-import types
-import warnings
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from langevin.cpu.threads import run_in_threads
 from langevin.engines.blocks import Block, Trace, stack_inputs
-from langevin.engines.structure import structure
+from langevin.engines.loop import Loop, find, name_of
+from langevin.engines.tape import Tape, UnrecordableError, agreeing, record, signature
 from langevin.engines.turns import Turns
 from langevin.gradients import GradientFn
 from langevin.kernels import Kernel, KernelState, StepInputs
 from langevin.targets import Evaluation
 
-__all__ = ["compile_pays", "compiled_block", "run_compiled", "threads_for"]
+__all__ = ["Compiled", "compile_pays", "threads_for"]
 
 _PIECES_FROM = 1024  # elements of a piece of the chains; below, a second thread has hardly woken up
-_COMPILE_SECONDS = 20.0  # what compiling costs, measured: 4 to 20 seconds
+_COMPILE_SECONDS = 8.0  # what compiling costs, measured: 6 to 10 seconds; nothing, where the code is on disk
 _SPEED_UP = 4.0  # what it gains at the least, measured: 5 to 30 times
 # Seconds of an eager step on one thread, measured: a closed form, a function differentiated automatically; then per element of all
 # chains, and per number of the data that they look at.
@@ -35,69 +38,23 @@ def compile_pays(num_steps: int, position: Tensor, columns: Sequence[Tensor], ba
     """Say whether a run is long enough to pay for compiling: by sizes alone, so that the same call always decides the same.
 
     An eager step is taken to cost 0.12 ms for a closed form, 0.8 ms for other targets, plus 30 ns per element of all chains and
-    10 ns per number of the data that all chains look at; compiling to cost 20 seconds and to save 3/4 of the rest.
+    10 ns per number of the data that all chains look at; compiling to cost 8 seconds and to save 3/4 of the rest. It is for the
+    CPU: elsewhere steps are large, or chains few.
     """
+    if not position.is_cpu:
+        return False
     rows = 0 if not columns else len(columns[0]) if batch_size is None else batch_size
     numbers = len(position) * rows * sum(column[0].numel() for column in columns)
     seconds = (_CLOSED_FORM if closed_form else _AUTOMATIC) + _PER_ELEMENT * position.numel() + _PER_NUMBER * numbers
     return num_steps * seconds * (1 - 1 / _SPEED_UP) > _COMPILE_SECONDS
 
 
-Scan = Callable[[Any, Any, list[Tensor], list[Tensor], Tensor | None], tuple[list[Tensor], list[Tensor]]]
+class Program(NamedTuple):
+    """A turn that was recorded, and its code, which may not be there yet."""
 
-
-class Program:
-    """A compiled function; the threads that call it first wait for one of them to compile it."""
-
-    def __init__(self, function: Scan) -> None:
-        """Nothing is compiled yet."""
-        self._function, self._lock, self._is_ready = function, threading.Lock(), False
-
-    def __call__(self, *given: Any) -> tuple[list[Tensor], list[Tensor]]:
-        """Run."""
-        if self._is_ready:
-            return self._function(*given)
-        with self._lock:
-            result = self._function(*given)
-            self._is_ready = True
-            return result
-
-
-@functools.lru_cache(maxsize=16)
-def compiled_block(turns: Turns, by_chain: tuple[int, ...], key: Hashable) -> Program:
-    """Return a compiled function of (update, evaluate, carry, what is scanned over, elements) that takes a block of steps.
-
-    It is kept under `key`, the structure of `update` and `evaluate`. They are arguments, not parts of it: the compiler takes the
-    tensors in them as inputs and guards the numbers. So nothing is ever stale, and no data are kept alive between calls.
-
-    Args:
-        turns: how the block is gone through.
-        by_chain: the fields of `StepInputs` that are tensors.
-        key: what the code depends on besides.
-    """
-    from torch._higher_order_ops.scan import scan
-
-    turn = functools.partial(_turn, turns, by_chain)
-
-    def block(
-        update: Any, evaluate: Any, carry: list[Tensor], scanned: list[Tensor], elements: Tensor | None
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        return scan(functools.partial(turn, update, evaluate, elements), carry, scanned)
-
-    # Dynamo counts recompilations per code object and gives up after a few: each key gets its own code object.
-    fresh = types.FunctionType(block.__code__.replace(), block.__globals__, block.__name__, None, block.__closure__)
-    return Program(torch.compile(fresh, fullgraph=True, dynamic=False, backend=_compile))
-
-
-def _compile(graph: Any, examples: Any) -> Any:
-    """Compile a graph as torch does by default, for one thread: it is the pieces of the chains that run beside each other."""
-    from torch._inductor.compile_fx import compile_fx
-    from torch._inductor.decomposition import select_decomp_table
-
-    from langevin.engines.small import with_small_products
-
-    settings = {"cpp_wrapper": True, "cpp.threads": 1}
-    return compile_fx(graph, examples, config_patches=settings, decompositions=with_small_products(select_decomp_table()))
+    tape: Tape
+    layouts: str  # of the tensors that the code takes
+    code: Future[Path]
 
 
 def _turn(
@@ -149,49 +106,123 @@ def _out(turns: Turns, tensor: Tensor) -> Tensor:
     return tensor.movedim(0, -1).clone(memory_format=torch.contiguous_format) if turns.in_lanes else tensor.clone()
 
 
-def run_compiled(kernel: Kernel, gradient_fn: GradientFn, block: Block, length: int, trace: Trace, turns: Turns) -> None:
-    """Take the block's steps; `length` is that of a full block, to which a shorter one is filled up: so there is one program.
+class Compiled:
+    """Takes blocks of steps by compiled code.
 
-    Chains that do not meet are cut into pieces, one for each thread: no thread waits for another before the end.
+    The code is written in another process when a block is first prepared. It depends on what was recorded, and on nothing else: a
+    run that is begun anew with the same steps finds it on disk.
+
+    Args:
+        kernel: the sampler.
+        gradient_fn: the gradient.
     """
-    state, count = trace.state, len(block.steps)
 
-    def padded(tensor: Tensor) -> Tensor:
-        return tensor if count == length else torch.cat([tensor, tensor[-1:].expand(length - count, *tensor.shape[1:])])
+    def __init__(self, kernel: Kernel, gradient_fn: GradientFn) -> None:
+        """Nothing is recorded yet."""
+        self._kernel, self._gradient_fn = kernel, gradient_fn
+        self._programs: dict[Turns, Program] = {}
+        self._loops: dict[Turns, Loop] = {}
 
-    def turned(tensor: Tensor) -> Tensor:
-        return tensor.unflatten(0, (length // turns.steps, turns.steps))
+    def prepare(self, block: Block, length: int, state: KernelState, turns: Turns) -> None:
+        """Record a turn, and have its code written, unless that was done; return at once."""
+        if turns not in self._programs:
+            given = _Given(self._kernel, block, length, state, turns)
+            self._programs[turns] = self._record(given, turns)
 
-    numbers, by_chain = stack_inputs(block.inputs, state.position)
-    numbers = turned(padded(numbers))
-    apart = [turned(padded(tensor)) for tensor in (*by_chain.values(), *block.drawn)]
-    update, evaluate = kernel.formula, gradient_fn.evaluate
-    elements = None if turns.elements is None else torch.tensor(turns.elements, device=state.position.device)
-    pieces = _pieces(kernel, state.position)
+    def _record(self, given: _Given, turns: Turns) -> Program:
+        position = given.state.position
+        if not position.is_cpu:
+            raise UnrecordableError(f"compiled blocks are for the CPU, not for {position.device}")
+        elements = None if turns.elements is None else torch.tensor(turns.elements, device=position.device)
+        carry, scanned = given.piece(_pieces(self._kernel, position)[0])
+        update, evaluate = self._kernel.formula, self._gradient_fn.evaluate
 
-    def given(piece: slice) -> tuple[list[Tensor], list[Tensor]]:
-        """Return what a piece of the chains starts from, and what it is scanned over: torch's scan copies anew what has gaps."""
-        noise = turned(padded(block.noise.of(piece, in_lanes=turns.in_lanes)))
-        scanned = [noise, numbers, *(tensor[:, :, piece].contiguous() for tensor in apart)]
-        carry = [tensor[piece] for tensor in (state.position, *state.memory)]
-        return [(tensor.movedim(0, -1) if turns.in_lanes else tensor).contiguous() for tensor in carry], scanned
+        def recorded(carry: list[Tensor], at: int) -> tuple[Tape, list[Tensor]]:
+            now = [tensor[at] for tensor in scanned]
+            after: list[Tensor] = []
 
-    def run(piece: slice) -> tuple[list[Tensor], list[Tensor]]:
-        with torch.no_grad():  # for the thread that this runs on
-            carry, scanned = given(piece)
-            program = compiled_block(turns, tuple(by_chain), structure([update, evaluate, carry, scanned]))
-            return program(update, evaluate, carry, scanned, elements)
+            def turn() -> list[Tensor]:
+                moved, rows = _turn(turns, given.by_chain, update, evaluate, elements, carry, now)
+                after.extend(moved)
+                return [*moved, *rows]
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the compiler's own, about parts of torch
-        results = _run_pieces(run, pieces)
-    _collect(results, pieces, turns, block, trace)
+            return record(turn, [*carry, *now]), after
+
+        with torch.no_grad(), one_thread():
+            first, after = recorded(carry, 0)
+            tape = agreeing(first, recorded(after, -1)[0])
+        name = name_of(tape, carry, scanned)
+        path = find(name)
+        code: Future[Path] = Future()
+        if path is not None:
+            code.set_result(path)
+        else:
+            from langevin.engines.compiler import build  # not needed where code is found
+
+            code = build(name, tape, carry, scanned)
+        return Program(tape, signature([*carry, *scanned, *tape.constants]), code)
+
+    def run(self, block: Block, length: int, trace: Trace, turns: Turns, check: Callable[[], None] = lambda: None) -> None:
+        """Take the block's steps; `length` is that of a full block, to which a shorter one is filled up: so there is one program.
+
+        Chains that do not meet are cut into pieces, one for each thread: no thread waits for another before the end. `check` may
+        end the waiting for the compiler by a KeyboardInterrupt.
+        """
+        self.prepare(block, length, trace.state, turns)
+        loop = self._loop(turns, check)
+        constants = self._programs[turns].tape.constants
+        given, pieces = _Given(self._kernel, block, length, trace.state, turns), _pieces(self._kernel, trace.state.position)
+        num_carried = 1 + len(trace.state.memory)
+
+        def run(piece: slice) -> tuple[list[Tensor], list[Tensor]]:
+            with torch.no_grad():  # for the thread that this runs on
+                carry, scanned = given.piece(piece)
+                results = loop([*carry, *scanned, *constants])
+                return results[:num_carried], results[num_carried:]
+
+        _collect(_run_pieces(run, pieces), pieces, turns, block, trace)
+
+    def _loop(self, turns: Turns, check: Callable[[], None]) -> Loop:
+        if turns not in self._loops:
+            program = self._programs[turns]
+            while not program.code.done():
+                check()
+                with contextlib.suppress(TimeoutError):
+                    program.code.result(0.05)
+            self._loops[turns] = Loop(program.code.result(), program.layouts, len(program.tape.results))
+        return self._loops[turns]
+
+
+class _Given:
+    """What a block is made from: for a piece of the chains, what it starts from, and what it is scanned over."""
+
+    def __init__(self, kernel: Kernel, block: Block, length: int, state: KernelState, turns: Turns) -> None:
+        self.state, self._block, self._turns = state, block, turns
+        self._missing = length - len(block.steps)
+        numbers, tensors = stack_inputs(block.inputs, state.position)
+        self.by_chain, self._numbers = tuple(tensors), self._turned(numbers)
+        self._apart = [self._turned(tensor) for tensor in (*tensors.values(), *block.drawn)]
+
+    def _turned(self, tensor: Tensor) -> Tensor:
+        """Fill up a part of a block, and give each turn a row."""
+        if self._missing:
+            tensor = torch.cat([tensor, tensor[-1:].expand(self._missing, *tensor.shape[1:])])
+        return tensor.unflatten(0, (len(tensor) // self._turns.steps, self._turns.steps))
+
+    def piece(self, piece: slice) -> tuple[list[Tensor], list[Tensor]]:
+        """Return both; without gaps, which compiled code would have to know of."""
+        in_lanes = self._turns.in_lanes
+        noise = self._turned(self._block.noise.of(piece, in_lanes=in_lanes))
+        scanned = [noise, self._numbers, *(tensor[:, :, piece] for tensor in self._apart)]
+        carry = [tensor[piece] for tensor in (self.state.position, *self.state.memory)]
+        carry = [tensor.movedim(0, -1) if in_lanes else tensor for tensor in carry]
+        return [tensor.contiguous() for tensor in carry], [tensor.contiguous() for tensor in scanned]
 
 
 def _pieces(kernel: Kernel, position: Tensor) -> list[slice]:
     """Cut the chains into as many pieces as there are threads, all of one size: the last may begin inside the one before."""
     group, chains = kernel.group_size, len(position)
-    many = 1 if kernel.differs_by_chain or position.device.type != "cpu" else torch.get_num_threads()
+    many = 1 if kernel.differs_by_chain else torch.get_num_threads()
     many = max(1, min(many, chains // group, position.numel() // _PIECES_FROM))
     size = -(-(chains // group) // many) * group
     return [slice(min(start, chains - size), min(start, chains - size) + size) for start in range(0, chains, size)]

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
+from langevin.checks import level_of_caller
 from langevin.engines.blocks import Block, Trace, block_length, draw_block, feed
-from langevin.engines.compiled import run_compiled, threads_for
+from langevin.engines.compiled import Compiled, threads_for
 from langevin.engines.eager import first_line, run_eagerly
-from langevin.engines.turns import Rows, Turns, turns_of
+from langevin.engines.turns import Pace, Rows, pace_of
 from langevin.gradients import GradientFn
 from langevin.kernels import Kernel, KernelState
 
@@ -37,44 +38,54 @@ class Runner:
     def __init__(self, kernel: Kernel, gradient_fn: GradientFn, compiled: bool, rows: Rows | None = None) -> None:
         """Start in the mode that `compiled` says."""
         self.kernel, self.gradient_fn, self.compiled, self.rows = kernel, gradient_fn, compiled, rows or Rows()
-        self._turns: tuple[Turns, int] | None = None
+        self._code = Compiled(kernel, gradient_fn)
+        self._pace: Pace | None = None
 
-    def length(self, state: KernelState) -> int:
-        """Return how many steps make a block; those of a run begin at multiples of it."""
-        if not self.compiled:
-            return block_length(state.position)
-        if self._turns is None:
-            with torch.no_grad():
-                self._turns = turns_of(self.kernel, self.gradient_fn, state, self.rows)
-        return self._turns[1]
+    def next_steps(self, state: KernelState, last: int) -> range:
+        """Return the steps of the next block of a run that ends before step `last`: the same, wherever the run was begun anew."""
+        first, length, head = state.step, block_length(state.position), 0
+        if self.compiled:
+            if self._pace is None:
+                with torch.no_grad():
+                    self._pace = pace_of(self.kernel, self.gradient_fn, state, self.rows)
+            length, head = self._pace.length, self._pace.head
+        return range(first, min(last, head if first < head else (first // length + 1) * length))
 
-    def run(self, block: Block, length: int, trace: Trace, alive: Sequence[int], check: Callable[[], None] = lambda: None) -> None:
-        """Take the block's steps from `trace.state`; `length` is that of a full block.
+    def run(self, block: Block, trace: Trace, alive: Sequence[int], check: Callable[[], None] = lambda: None) -> None:
+        """Take the block's steps from `trace.state`.
 
-        A compiled block in which something raises is run again eagerly, which finds the chains at fault; where there are none,
-        the compiler was.
+        The first steps of a run are taken one by one, so that it begins at once; what compiles goes on meanwhile, and is waited for
+        when they are done. A compiled block in which something raises is run again eagerly, which finds the chains at fault; where
+        there are none, the compiler was.
         """
         if len(alive) < len(trace.state.position):
             trace.state, block = feed(trace.state, block, alive, self.kernel.group_size)
             trace.before = trace.state
         failure: Exception | None = None
         if self.compiled:
-            assert self._turns is not None
-            turns, before = self._turns[0], trace.state
+            assert self._pace is not None
             try:
-                run_compiled(self.kernel, self.gradient_fn, block, length, trace, turns)
-                if trace.sound is not None and not bool(
-                    torch.isfinite(trace.sound.sum() + trace.positions[-1].sum())
-                ):  # when, and why? look at every step
-                    trace.state, trace.sound, trace.residuals = before, None, None
-                    run_compiled(self.kernel, self.gradient_fn, block, length, trace, turns._replace(every=1, elements=None))
-                return
+                if block.steps.start >= self._pace.head:
+                    self._run_compiled(block, trace, self._pace, check)
+                    return
+                self._code.prepare(block, self._pace.length, trace.state, self._pace.turns)
             except Exception as error:  # whatever a compiler or the user's code may raise
                 failure = error
+                trace.forget()
         run_eagerly(self.kernel, self.gradient_fn, block, trace, alive, check)
         if failure is not None and not trace.failed:
             self.compiled = False
-            warnings.warn(f"sample() goes on uncompiled, since compiling failed: {first_line(failure)}", stacklevel=7)
+            warnings.warn(
+                f"sample() goes on uncompiled, since compiling failed: {first_line(failure)}", stacklevel=level_of_caller()
+            )
+
+    def _run_compiled(self, block: Block, trace: Trace, pace: Pace, check: Callable[[], None]) -> None:
+        """Take the block's steps; where one of several of a row was not finite, take them again, with a look at every step."""
+        before = trace.state
+        self._code.run(block, pace.length, trace, pace.turns, check)
+        if trace.sound is not None and not bool(torch.isfinite(trace.sound.sum() + trace.positions[-1].sum())):
+            trace.forget(before)
+            self._code.run(block, pace.length, trace, pace.turns._replace(every=1, elements=None), check)
 
 
 def run_blocks(
@@ -99,7 +110,7 @@ def run_blocks(
     while state.step < last:
         steps, trace = range(state.step, min(last, state.step + length)), Trace(state)
         with torch.no_grad(), threads_for(position, _MANY_THREADS_FROM):
-            runner.run(draw_block(kernel, gradient_fn, position, seed, chains, steps), length, trace, range(len(position)))
+            runner.run(draw_block(kernel, gradient_fn, position, seed, chains, steps), trace, range(len(position)))
         if trace.failed:
             raise RuntimeError(f"run_blocks() needs steps that do not raise, got {trace.failed}")
         yield trace

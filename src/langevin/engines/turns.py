@@ -6,21 +6,24 @@ Everything here is decided by sizes and by what the code does, never by the cloc
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch import Tensor
 
 from langevin.engines.blocks import Block, compiled_length, draw_block
 from langevin.engines.eager import take_step
+from langevin.engines.tape import record
 from langevin.gradients import GradientFn
 from langevin.kernels import Kernel, KernelState
 
-__all__ = ["Rows", "Turns", "turns_of"]
+__all__ = ["Pace", "Rows", "Turns", "pace_of"]
 
 _MOST_STEPS = 16  # of a turn
 _USUAL_STEPS = 4  # a turn costs what a small step costs; more steps in it save less than compiling them takes
 _MOST_OPERATIONS = 200  # of a turn: compiling takes seconds for so many
+_LARGE = 2**20  # numbers that a step makes: beside so many a turn costs nothing
+# What is taken one by one before compiled steps: a quarter of a second of eager ones, whose cost was measured.
+_HEAD_SECONDS, _OPERATION_SECONDS, _ELEMENT_SECONDS = 0.25, 5e-6, 1e-9
 _LANES_FROM, _MOST_LANED = 16, 4  # chains, and elements of a chain
 
 
@@ -40,14 +43,23 @@ class Turns(NamedTuple):
     elements: tuple[int, ...] | None = None  # of the gradient that are in the trace
 
 
-def turns_of(kernel: Kernel, gradient_fn: GradientFn, state: KernelState, rows: Rows) -> tuple[Turns, int]:
-    """Return how blocks of steps like the next one are gone through, and how many steps they have.
+class Pace(NamedTuple):
+    """How a run goes through its steps."""
 
-    Many small steps make a turn; large ones are turns by themselves.
+    turns: Turns
+    length: int  # steps of a block; blocks begin at multiples of it, but for the first
+    head: int  # steps at the beginning of a run that are taken one by one, while code is written
+
+
+def pace_of(kernel: Kernel, gradient_fn: GradientFn, state: KernelState, rows: Rows) -> Pace:
+    """Return how a run goes through steps like the next one: many small ones make a turn; large ones are turns by themselves.
+
+    Everything follows from what a step does to tensors, and how large they are.
     """
     chains, dim = state.position.shape
     block = draw_block(kernel, gradient_fn, state.position, 0, range(chains), range(state.step, state.step + 1))
-    most = max(1, _MOST_OPERATIONS // _operations(kernel, gradient_fn, block, state))
+    operations, elements = _measure(kernel, gradient_fn, block, state)
+    most = 1 if elements > _LARGE else max(1, _MOST_OPERATIONS // operations)
     thinned = max(n for n in range(1, min(most, _MOST_STEPS) + 1) if rows.thinned % n == 0)
     in_lanes = chains >= _LANES_FROM and dim <= _MOST_LANED and kernel.group_size == 1
     if thinned > 1:
@@ -55,25 +67,20 @@ def turns_of(kernel: Kernel, gradient_fn: GradientFn, state: KernelState, rows: 
     else:
         turns = Turns(2 ** int(math.log2(min(most, _USUAL_STEPS))), 1, in_lanes, rows.elements if block.drawn else None)
     numbers = kernel.num_noises * state.position.numel() + sum(tensor.numel() for tensor in block.drawn)
-    return turns, compiled_length(state.position, numbers, turns.steps)
+    length = compiled_length(state.position, numbers, turns.steps)
+    head = int(_HEAD_SECONDS / (_OPERATION_SECONDS * operations + _ELEMENT_SECONDS * elements))
+    return Pace(turns, length, min(length, head // turns.steps * turns.steps))
 
 
-def _operations(kernel: Kernel, gradient_fn: GradientFn, block: Block, state: KernelState) -> int:
-    """Count torch's operations in one step; many, where it raises: the block says what is wrong."""
-    drawn = tuple(tensor[0] for tensor in block.drawn)
+def _measure(kernel: Kernel, gradient_fn: GradientFn, block: Block, state: KernelState) -> tuple[int, int]:
+    """Count torch's operations in one step, and the numbers that they make; many, where it raises: the block says what is wrong."""
+    drawn, noise = tuple(tensor[0] for tensor in block.drawn), block.noise.whole[0]
+
+    def step() -> list[Tensor]:
+        return [take_step(kernel, gradient_fn, state, drawn, noise, block.inputs[0])[0].position]
+
     try:
-        with torch.no_grad(), _Count() as count:
-            take_step(kernel, gradient_fn, state, drawn, block.noise.whole[0], block.inputs[0])
+        tape = record(step, [state.position])
     except Exception:
-        return _MOST_OPERATIONS
-    return max(1, count.operations)
-
-
-class _Count(TorchDispatchMode):
-    """Counts what is called under it."""
-
-    operations = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.operations += 1
-        return func(*args, **(kwargs or {}))
+        return _MOST_OPERATIONS, 0
+    return max(1, len(tape.operations)), tape.elements

@@ -15,7 +15,13 @@ __all__ = ["in_lanes"]
 
 
 def in_lanes(kind: str, seed: int, stream: range, step: range, size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return what ``KINDS[kind](seed, stream, step, size)`` returns, with the last two axes swapped: (step, element, stream)."""
+    """Return what ``KINDS[kind](seed, stream, step, size)`` returns, with the last two axes swapped: (step, element, stream).
+
+    Example:
+        >>> laned = in_lanes("normal", 0, range(5), range(2), 3, torch.float32, torch.device("cpu"))
+        >>> torch.equal(laned, KINDS["normal"](0, range(5), range(2), 3).mT)
+        True
+    """
     cpu = cpu_engine() if device.type == "cpu" and kind == "normal" and dtype in (torch.float32, torch.float64) else None
     if cpu is None or size > lanes_of(dtype):
         return KINDS[kind](seed, stream, step, size, dtype=dtype, device=device).mT.contiguous()

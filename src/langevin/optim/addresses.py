@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from langevin.checks import needs
+from langevin.checks import level_of_caller, needs
 from langevin.noise.address import MAX_BLOCK
 
 __all__ = [
@@ -209,6 +209,6 @@ def warn_of_shared_noise(optimizer: torch.optim.Optimizer) -> None:
                 f"addresses {low} to {high - 1}): their draws are correlated. For another part of the "
                 f"same model give {who}(first_address=other.next_address), for an independent run another chain= or seed=.",
                 SharedNoiseWarning,
-                stacklevel=7,  # past the five wrappers around step
+                stacklevel=level_of_caller(),
             )
             return

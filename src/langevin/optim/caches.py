@@ -31,6 +31,10 @@ def fill_caches(progress: Callable[[str, float], object] | None = None) -> list[
 
     Returns:
         What was compiled, or loaded, and the seconds of each.
+
+    Example:
+        >>> import langevin as lv
+        >>> lv.optim.fill_caches(progress=print)  # doctest: +SKIP
     """
     done = []
     for what, work in _works() if fused_engine() is not None else ():

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from langevin.checks import level_of_caller
 from langevin.trust import TrustWarning
 
 __all__ = ["look"]
@@ -75,4 +76,4 @@ def _warn(optimizer: torch.optim.Optimizer, kind: str, text: str) -> None:
     said = _said.setdefault(optimizer, set())
     if kind not in said:
         said.add(kind)
-        warnings.warn(f"{type(optimizer).__name__}: {text}", TrustWarning, stacklevel=8)  # past the five wrappers around step
+        warnings.warn(f"{type(optimizer).__name__}: {text}", TrustWarning, stacklevel=level_of_caller())

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from langevin.checks import level_of_caller
 from langevin.optim import addresses
 from langevin.optim.state import plain_setting
 from langevin.optim.update import Entry
@@ -193,7 +194,7 @@ class Meeting:
                 "correlated. For independent runs give each a chain=, such as torch.distributed.get_rank(); for parts of one model "
                 "(ZeroRedundancyOptimizer, pipeline stages) call langevin.optim.fix_addresses(model.parameters()) first.",
                 addresses.SharedNoiseWarning,
-                stacklevel=8,  # past the wrappers around step
+                stacklevel=level_of_caller(),
             )
 
 

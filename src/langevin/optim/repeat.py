@@ -16,12 +16,7 @@ from torch import Tensor
 
 from langevin.kernels import Kernel
 from langevin.optim.state import STEPS
-from langevin.optim.update import Entry
-
-try:
-    from langevin.engines import fused as engine
-except ImportError:  # no numba
-    engine = None  # type: ignore[assignment]
+from langevin.optim.update import Entry, fused_engine
 
 __all__ = ["Ready", "Repeat", "same"]
 
@@ -61,6 +56,7 @@ class Repeat:
         self._parameters = [entry.parameter for entry in entries]
         memory = [[entry.memory[k] for entry in entries] for k in range(len(kernel.memory))]
         columns = [[entry.position for entry in entries], [entry.gradient for entry in entries], *memory]
+        engine = fused_engine()
         self._known = engine.Known(columns, [entry.row for entry in entries])
         kinds: dict[tuple[torch.dtype, Any], list[int]] = {}
         for number, entry in enumerate(entries):
@@ -70,6 +66,7 @@ class Repeat:
     @classmethod
     def of(cls, group: dict[str, Any], kernel: Kernel, offsets: list[int], entries: list[Entry]) -> Repeat | None:
         """Return what this step is like; None where its tensors are not all plain: whole, contiguous, moved by the fused engine."""
+        engine = fused_engine()
         if engine is None or not entries or not all(entry.rounded is None and engine.Known.takes(entry.row) for entry in entries):
             return None
         try:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from langevin.checks import needs
+from langevin.checks import level_of_caller, needs
 from langevin.gradients import energy_gradient
 from langevin.kernels import Kernel, StepInputs
 from langevin.noise import KINDS, UPDATE_NOISES, Purpose, stream
@@ -112,7 +112,9 @@ def _untraceable(kernel: Kernel, prior: Any, dtype: torch.dtype) -> str | None:
         culprit = type(prior if prior is not None and _runs_alone(kernel, dtype) else kernel).__name__
         if culprit not in _said:
             _said.add(culprit)
-            warnings.warn(f"{culprit} runs on plain torch, which is slower: it cannot be fused ({error})", stacklevel=8)
+            warnings.warn(
+                f"{culprit} runs on plain torch, which is slower: it cannot be fused ({error})", stacklevel=level_of_caller()
+            )
         return str(error)
     return None
 

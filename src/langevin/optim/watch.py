@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from langevin.checks import level_of_caller
 from langevin.shards import local_part
 from langevin.trust import TrustWarning
 
@@ -202,4 +203,4 @@ class Watch:
                 "too large by as much. Take a smaller lr, a larger batch, or MSGLD, ASGLD or AdaMaxSGLD with invariant=True, "
                 'noise="corrected".'
             )
-        warnings.warn(found + text, TrustWarning, stacklevel=7)  # past the wrappers around step
+        warnings.warn(found + text, TrustWarning, stacklevel=level_of_caller())

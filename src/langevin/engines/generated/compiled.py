@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from langevin.checks import needs
+from langevin.checks import level_of_caller, needs
 from langevin.engines.fused.symbols import UntraceableError, numbers, structure
 from langevin.engines.generated.code import Code, write
 from langevin.engines.generated.places import WIDE, AnyEntry, Entry, addresses, first_address, sort
@@ -51,7 +51,7 @@ class _Functions:
                 self.ready[where] = self._compile(name, num_memories, scalars, words)
             except Exception as error:  # of a compiler: any
                 self.ready[where] = None
-                _say(f"torch.compile failed for {scalars.device.type}, optimizers run", error, 10)
+                _say(f"torch.compile failed for {scalars.device.type}, optimizers run", error)
         return self.ready[where]
 
     def _compile(self, name: str, num_memories: int, scalars: Tensor, words: Tensor) -> Step:
@@ -70,12 +70,12 @@ _written: dict[Any, _Functions] = {}
 _said: set[str] = set()
 
 
-def _say(what: str, reason: object, level: int) -> None:
+def _say(what: str, reason: object) -> None:
     """Say once per process that something runs on plain torch."""
     if what not in _said:
         _said.add(what)
         line = next(iter(str(reason).splitlines()), type(reason).__name__)
-        warnings.warn(f"{what} on plain torch, which is slower ({line})", stacklevel=level)
+        warnings.warn(f"{what} on plain torch, which is slower ({line})", stacklevel=level_of_caller())
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,5 +149,5 @@ def generate(kernel: Kernel, prior: Prior | None, dtype: torch.dtype) -> Generat
     try:
         return _generate(kernel, prior, dtype)  # type: ignore[arg-type] # a prior without a hash is a TypeError
     except TypeError as error:  # UntraceableError, or a part that has no hash: a user's own may do anything
-        _say(f"{kernel.name} with prior {type(prior).__name__} runs", error, 9)
+        _say(f"{kernel.name} with prior {type(prior).__name__} runs", error)
         return None
