@@ -129,3 +129,14 @@ def test_the_command_has_one_name_however_it_is_called(monkeypatch, capsys):
         cli.main()
     assert left.value.code == 2
     assert capsys.readouterr().err.startswith("error: No such command 'train'. Usage: langevin ")
+
+
+def test_a_reader_that_leaves_is_no_error():
+    """As in `langevin doctor | head -1`."""
+    script = "from langevin.cli import main; main()"
+    doctor = subprocess.Popen([sys.executable, "-c", script, "doctor"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert doctor.stdout.readline() == "versions\n"
+    doctor.stdout.close()
+    assert doctor.stderr.read() == ""
+    doctor.stderr.close()
+    assert doctor.wait(timeout=120) == 1

@@ -12,9 +12,11 @@ import sys
 from html.parser import HTMLParser
 
 import pytest
+import torch
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
+import langevin as lv
 from langevin import cli
 from langevin.demo import PARTS, LeftOut, Part, Shown, landsat, tour
 
@@ -131,6 +133,22 @@ def test_ctrl_c_keeps_what_is_done_and_says_so(tmp_path, function):
     assert lines[-1] == f"2/3 {function.__name__}: interrupted; the page has what was done before"
     assert "1 of 3 parts are here" in outcome.page.read_text()
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_ctrl_c_in_a_run_ends_the_part_at_once_without_a_warning(tmp_path, recwarn):
+    reached = []
+
+    def part(quick):
+        target, start = lv.targets.gaussian([[1.0]]), torch.zeros(2, 1)
+        lv.sample(
+            lv.sgld(0.1), target, start, num_steps=5_000, compile=False, progress=lambda *_: signal.raise_signal(signal.SIGINT)
+        )
+        reached.append("the run after it")
+
+    outcome, _, _ = shown(tmp_path, part, good)
+    assert outcome.interrupted
+    assert reached == []
+    assert [str(each.message) for each in recwarn] == []
 
 
 @pytest.mark.parametrize(("function", "code"), [(good, 0), (raising, 1), (lacking, 0), (interrupted, 130)])

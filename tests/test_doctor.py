@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -96,6 +97,15 @@ def test_a_paper_of_another_version_is_broken(monkeypatch):
     found = by_name(installation.versions())["langevin-paper"]
     assert found.state == BROKEN
     assert "pip install langevin-paper==" in found.advice
+
+
+def test_an_extra_that_is_not_there_is_said_with_what_needs_it_and_is_fine(monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else find(name))
+    found = by_name(installation.versions())
+    assert found["ray"].state == OK
+    assert found["ray"].value.endswith("pip install 'langevin[ray]'")
+    assert found["scikit-learn"].value[0].isdigit()
 
 
 def test_more_threads_than_cores_is_slow(monkeypatch):

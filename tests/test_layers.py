@@ -23,6 +23,7 @@ LEVELS = [
     {"choice", "estimators", "evidence", "llc", "sparse"},
     {"demo", "doctor"},
     {"cli"},
+    {"__main__"},
 ]
 STEPPERS = {"engines/eager.py", "engines/fused/symbols.py", "engines/settings.py", "optim/update.py", "tuning/law.py"}
 STEPPERS |= {"paper/experiments/minibatch/laws.py"}

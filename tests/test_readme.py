@@ -1,4 +1,4 @@
-"""The README's examples run, and its table names samplers that exist."""
+"""README and front page of the site: every snippet runs, the table names commands and pages that exist, all fits on a screen."""
 
 from __future__ import annotations
 
@@ -8,56 +8,100 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import softplus
 
 import langevin as lv
 
-TEXT = (Path(__file__).parents[1] / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.S)
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "README.md").read_text()
+SHORT = {  # what would take too long here; each must be there to be replaced
+    "LangevinRegressor()": "LangevinRegressor((4,), chains=2, adam_steps=20, burn_in=300, num_steps=50, n_jobs=1)",
+    "data=(x, y))": "data=(x, y), num_draws=50)",
+}
+
+
+def blocks(page):
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.S | re.M)
 
 
 @pytest.fixture
 def names(tmp_path, monkeypatch):
-    """Return what the examples take for granted: a model, a loader, data and starting points."""
+    """Return what the examples take for granted: networks, loaders and data."""
     monkeypatch.chdir(tmp_path)
-    with torch.random.fork_rng():
-        model = nn.Linear(3, 2)
     x = lv.noise.normal(0, 0, 0, 600).reshape(200, 3)
+    y = x.sum(1) + 0.1 * lv.noise.normal(0, 0, 1, 200)
     labels = (x[:, 0] > 0).long()
+    with torch.random.fork_rng():
+        net = nn.Linear(3, 2)
     return {
-        "lv": lv, "softplus": softplus, "model": model, "loss_fn": nn.functional.cross_entropy, "x_test": x[:5],
-        "loader": [(x, labels)] * 200, "x": x, "y": labels.float(), "net": model, "init": torch.zeros(2, 3),
+        "net": net, "loss_fn": nn.functional.cross_entropy, "batch": (x, labels), "loader": [(x, labels)] * 200, "x_new": x[:5],
+        "x": x, "y": y, "X": x.double().numpy(), "X_new": x[:5].double().numpy(),
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("number", range(4))
-def test_the_examples_run(number, names, capsys):
-    code = BLOCKS[number].replace("30_000", "300").replace("10_000", "100").replace("20_000", "300").replace("1_000", "100")
-    if number == 2:  # it goes on with the model of the block before
-        exec(BLOCKS[1].partition("samples =")[0], names)
-        code = code.replace("batch_size=100)  # as above", "batch_size=100, num_draws=50)  # as above")
-    exec(code, names)
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_every_snippet_runs_in_order(page, names, capsys):
+    """In order: a later one may go on with names of an earlier one, as a reader does."""
+    code = blocks(page)
+    assert len(code) >= 3
+    assert len(code) == len(re.findall(r"^```python", (ROOT / page).read_text(), re.M))
+    whole = "\n".join(code)
+    for long, short in SHORT.items():
+        assert whole.count(long) == 1, long
+        code = [block.replace(long, short) for block in code]
+    y = names["y"]
+    for block in code:
+        names["y"] = y.double().numpy() if "X" in block else y  # the loop of another block had labels of that name
+        exec(compile(block, page, "exec"), names)
     capsys.readouterr()
-    if number == 0:
-        assert names["prediction"].probabilities.shape == (5, 2)
-    else:
-        assert names["samples"].draws.isfinite().all()
+    assert names["prediction"].probabilities.shape == (5, 2)
+    assert names["samples"].draws.isfinite().all()
+    assert names["std"].shape == (5,)
+    assert (names["std"] > 0).all()
 
 
-def test_there_are_four_examples_and_two_commands():
-    assert len(BLOCKS) == 4
-    assert "make demo" in TEXT
-    assert "make test" in TEXT
+def test_it_is_one_screen_with_one_picture_and_two_commands():
+    assert len(TEXT.splitlines()) <= 90
+    assert len(blocks("README.md")) == 3
+    assert TEXT.count("![") == 1
+    assert re.findall(r"^make (\w+)", TEXT, re.M) == ["demo", "test"]
 
 
-def rows_of_the_sampler_table():
-    section = TEXT.partition("## Samplers")[2].partition("\n## ")[0]
-    return [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| `")]
+def test_links_lead_to_files():
+    for link in re.findall(r"\]\(([^)\s]+)\)", TEXT):
+        assert (ROOT / link.partition("#")[0]).is_file(), link
 
 
-def test_the_sampler_table_names_what_exists():
+def rows():
+    table = TEXT.partition("## Measured")[2]
+    return [line for line in table.splitlines() if line.startswith("| ") and not line.startswith(("| what", "| ---"))]
+
+
+def test_every_measured_fact_has_a_command_that_exists_and_a_page():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    assert len(rows()) > 5
+    for row in rows():
+        last = row.split("|")[-2]
+        (command,) = re.findall(r"`([^`]+)`", last)
+        words = command.split()
+        known = {"make": targets, "langevin": {"check", "demo", "doctor"}, "langevin-paper": {"run", "report"}}
+        assert words[1] in known[words[0]], command
+        assert re.search(r"\]\(docs/[^)]+\)", last), row
+
+
+def test_the_caption_has_the_numbers_that_the_picture_was_made_with():
+    caption = TEXT.partition("three times.")[2].partition("(`python tools")[0]
+    said = [float(number) for number in re.findall(r"(\.\d+|\d+\.\d+) ±", caption)]
+    made = [float(number) for number in re.findall(r"([\d.]+) ±", (ROOT / "docs/assets/law.txt").read_text())]
+    assert len(said) == 3
+    for one, other in zip(said, made, strict=True):
+        assert one == pytest.approx(other, abs=0.006)
+
+
+def test_the_table_of_steps_names_what_exists():
     """It need not name everything; `SAMPLERS` does."""
-    samplers, optimizers = (re.findall(r"`(\w+)", "".join(cells)) for cells in zip(*rows_of_the_sampler_table(), strict=True))
+    section = (ROOT / "docs/which_sampler.md").read_text().partition("## The steps")[2].partition("\n## ")[0]
+    cells = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| `")]
+    samplers, optimizers = (re.findall(r"`(\w+)", "".join(column)) for column in zip(*cells, strict=True))
     assert len(set(samplers)) > 5
     assert len(set(optimizers)) > 3
     assert [name for name in samplers if name not in lv.samplers.__all__] == []

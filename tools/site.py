@@ -1,4 +1,4 @@
-"""What the documentation site adds to mkdocs: formulas as MathML, source files that pages link, `Example:` as a section.
+"""What the documentation site adds to mkdocs: formulas as MathML, room in tables, files that pages link, `Example:` as a section.
 
 mkdocs calls the functions `on_...`; mkdocstrings takes `Examples`. Both are named in mkdocs.yml.
 """
@@ -21,6 +21,8 @@ from pygments.lexers import get_lexer_for_filename
 
 ROOT = Path(__file__).parents[1]
 OUTWARD = re.compile(r"\]\(((?:\.\./)+[^)#\s]+)(?:#L(\d+))?\)")
+CELL = re.compile(r"<td>(.*?)</td>", re.S)
+LONG = 90  # characters: a cell of so many is a sentence, and gets room for one
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.S)
 
 
@@ -61,9 +63,23 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     return OUTWARD.sub(inside, markdown.replace("index.html)", "all.html)"))
 
 
+def marked(cell: re.Match[str]) -> str:
+    """Return a cell of a table, one with a sentence in it marked so: the style sheet keeps it from becoming a tower of words.
+
+    Example:
+        >>> CELL.sub(marked, "<td>yes</td>")
+        '<td>yes</td>'
+        >>> CELL.sub(marked, f"<td>{'word ' * 20}</td>")[:17]
+        '<td class="long">'
+    """
+    words = html.unescape(re.sub(r"<[^>]*>", "", cell[1]))
+    return f'<td class="long">{cell[1]}</td>' if len(words) > LONG else cell[0]
+
+
 def on_page_content(content: str, page: Any, config: Any, files: Files) -> str:
-    """Turn formulas into MathML, which browsers draw by themselves."""
+    """Turn formulas into MathML, which browsers draw by themselves, and give sentences in tables room."""
     display = {"(": "inline", "[": "block"}
+    content = CELL.sub(marked, content)
     return FORMULA.sub(lambda formula: convert(html.unescape(formula[3]), display=display[formula[2]]), content)
 
 

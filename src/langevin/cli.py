@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Part", "app", "main"]
 
-app = typer.Typer(cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
+app = typer.Typer(cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 class Part(StrEnum):
@@ -62,17 +62,15 @@ def commands(
 ) -> None:
     """Stochastic gradient MCMC with adaptive drifts, for PyTorch.
 
+    \b
     langevin demo             a tour on one page: two minutes
-
     langevin doctor           is everything there, and is it right?
-
     langevin doctor --fill    compile ahead, before the first run
-
     langevin check law        exact laws of the samplers against runs
-    """
+    """  # noqa: D301 (\b keeps lines apart)
 
 
-@app.command()
+@app.command(short_help="A tour on one page, in at most two minutes.")
 def demo(
     context: typer.Context,
     out: Annotated[Path, typer.Option(help="The folder of the page.")] = Path("out/demo"),
@@ -103,7 +101,7 @@ def _has_screen() -> bool:
     return sys.stdout.isatty() and has_windows
 
 
-@app.command()
+@app.command(short_help="Look at the installation, and say what to do.")
 def doctor(
     fill: Annotated[bool, typer.Option("--fill", help="Compile what the first run would compile, and keep it.")] = False,
 ) -> None:
@@ -120,7 +118,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(short_help="Test the samplers against known laws.")
 def check(
     part: Annotated[
         Part,
@@ -135,10 +133,10 @@ def check(
 ) -> None:
     """Run samplers, and samplers broken on purpose, through tests: exit code 1 when one fails, or a broken one passes.
 
-    langevin check law --quick
-
-    langevin check reference --out evidence    24 posteriors whose moments are known
-    """
+    \b
+    langevin check law --quick                 a look, in seconds
+    langevin check reference --out evidence    posteriors with known moments
+    """  # noqa: D301
     parts = list(CHECKS) if part is Part.all else [part]
     passed = [_run(each, seed, quick, out) for each in parts]
     if len(parts) > 1:

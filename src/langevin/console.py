@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -44,6 +47,10 @@ def _spoken(*, debug: bool) -> Iterator[None]:
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         raise typer.Exit(130) from None
+    except BrokenPipeError:  # whoever read has left, as `head` does: there is nobody to tell
+        with contextlib.suppress(OSError):  # what is left goes nowhere, or Python complains of it at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(1) from None
     except Exception as error:
         is_help = type(error).__name__ == "NoArgsIsHelpError"
         if isinstance(error, (typer.Exit, typer.Abort)) or is_help or debug:

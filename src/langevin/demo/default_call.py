@@ -61,9 +61,9 @@ def show(quick: bool) -> Shown:
     settings: dict[str, Any] = {"chains": 2, "num_draws": 10} if quick else {}
     with contextlib.redirect_stdout(io.StringIO()) as printed, warnings.catch_warnings():
         warnings.simplefilter("ignore", lv.TrustWarning)  # shown on the page
-        good = lv.sample(schools(), data=data, progress=False, compile=False, **settings)
+        good = lv.sample(schools(), data=data, progress=False, **settings)
         told = printed.getvalue().strip()
-        bad = lv.sample(funnel(), data=data, progress=False, compile=False, **settings)
+        bad = lv.sample(funnel(), data=data, progress=False, **settings)
     table = good.summary()
     theta = good["mu"][..., None] + good["tau"][..., None] * good["z"]
     worst, fewest = float(table["r_hat"].max()), float(table["ess_bulk"].min())

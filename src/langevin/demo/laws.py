@@ -105,5 +105,5 @@ def _picture(found: dict[str, list[Measured]]) -> Figure:
     axes.set_yticks(range(len(found)), list(found))
     axes.invert_yaxis()
     axes.set_xlim(left=0)
-    legend(axes, 3)
+    legend(axes, 3, left=-0.55)
     return figure

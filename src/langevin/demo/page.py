@@ -22,15 +22,15 @@ DPI = 160
 STYLE = """
 :root { color-scheme: light; }
 body { font: 17px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; color: #222; background: #fff; margin: 0; }
-main { max-width: 1240px; margin: 0 auto; padding: 1.2rem 1rem 3rem; }
+main { max-width: 1080px; margin: 0 auto; padding: 1.2rem 1rem 3rem; }
 h1 { font-size: 1.7rem; margin: 0.4rem 0; }
 h2 { font-size: 1.25rem; margin: 0 0 0.4rem; }
 section { border-top: 1px solid #ddd; padding: 1.6rem 0 1rem; }
-.text { max-width: 46rem; }
+.text { max-width: 50rem; }
 .text p { margin: 0.3rem 0; }
 .pictures { display: flex; flex-wrap: wrap; gap: 0.8rem 1.2rem; margin: 0.9rem 0 0.4rem; }
-.pictures img { width: 100%; max-width: 25rem; height: auto; }
-.pictures img.wide { max-width: 30rem; }
+.pictures img { flex: 1 1 300px; min-width: 0; max-width: min(100%, 26rem); height: auto; align-self: flex-start; }
+.pictures img.wide { max-width: min(100%, 32rem); }
 pre { background: #f6f7f9; padding: 0.7rem 0.9rem; overflow-x: auto; border-radius: 4px; }
 pre { font-size: 13.5px; line-height: 1.45; }
 summary { cursor: pointer; color: #0072b2; }

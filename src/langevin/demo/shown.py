@@ -66,12 +66,15 @@ def panel(xlabel: str, ylabel: str, *, title: str = "") -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def legend(axes: Axes, columns: int = 2, markersize: float | None = None) -> None:
-    """Say which is which above the panel, where no curve is; small points may be larger there."""
+def legend(axes: Axes, columns: int = 2, markersize: float | None = None, left: float = -0.02) -> None:
+    """Say which is which above the panel, where no curve is; small points may be larger there.
+
+    Beside long labels of the panel it begins further to the `left`, or it would be squeezed.
+    """
     from matplotlib.lines import Line2D
 
     made = axes.legend(
-        loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=columns, frameon=False, fontsize=10, handlelength=1.4,
+        loc="lower left", bbox_to_anchor=(left, 1.0), ncols=columns, frameon=False, fontsize=10, handlelength=1.4,
         columnspacing=1.2, borderaxespad=0.2,
     )  # fmt: skip
     for handle in made.legend_handles:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -53,7 +54,7 @@ def tour(
     begin = time.perf_counter()
     entries: list[Entry] = []
     outcome = Outcome(write_page(out, entries, len(parts), quick=quick))
-    with _CtrlC() as ctrl_c, _one_thread():
+    with warnings.catch_warnings(), _CtrlC() as ctrl_c, _one_thread():
         for number, part in enumerate(parts, 1):
             entry, lines = _show(part, quick, debug, ctrl_c)
             if ctrl_c.came:
@@ -101,7 +102,7 @@ def _one_thread() -> Iterator[None]:
 
 
 class _CtrlC:
-    """Remembers that Ctrl-C came: `sample` returns what it has when it comes, and the part would go on."""
+    """Remembers that Ctrl-C came: `sample` returns what it has when it comes, with a warning, and the part would go on."""
 
     def __init__(self) -> None:
         self.came = False
@@ -115,4 +116,5 @@ class _CtrlC:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.came = True
+        warnings.filterwarnings("error", message=r"sample\(\) was interrupted")  # raised in `sample`, it ends the part
         raise KeyboardInterrupt

@@ -28,7 +28,7 @@ def caches() -> Iterator[Finding]:
     if named := os.environ.get("NUMBA_CACHE_DIR"):
         yield look_at("numba", Path(named), "unset NUMBA_CACHE_DIR, or name a folder of your own")
     else:
-        yield Finding("numba", "NUMBA_CACHE_DIR is not set: the library keeps its code in its own")
+        yield Finding("numba", "NUMBA_CACHE_DIR is not set, and need not be: the folder above is used")
     given = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
     if given is None and importlib.util.find_spec("torch._inductor") is not None:
         from torch._inductor.runtime.cache_dir_utils import default_cache_dir

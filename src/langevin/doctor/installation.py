@@ -17,6 +17,13 @@ from langevin.doctor.finding import BROKEN, OK, SLOW, Finding
 
 __all__ = ["engines", "threads", "versions"]
 
+EXTRAS = {
+    "sklearn": ("scikit-learn", "sklearn", "langevin.estimators"),
+    "torchmetrics": ("torchmetrics", "metrics", "lv.metrics"),
+    "ray": ("ray", "ray", 'engine="ray"'),
+}
+"""Modules that some of the library needs: distribution, extra, and what needs it."""
+
 
 def versions() -> Iterator[Finding]:
     """Say which versions run here; both distributions must have the same."""
@@ -31,6 +38,10 @@ def versions() -> Iterator[Finding]:
     yield Finding("torch", torch.__version__)
     for name in ("numpy", "scipy", "arviz", "matplotlib"):
         yield Finding(name, metadata.version(name))
+    for module, (name, extra, what) in EXTRAS.items():
+        there = importlib.util.find_spec(module) is not None
+        text = metadata.version(name) if there else f"not installed; only {what} needs it: pip install 'langevin[{extra}]'"
+        yield Finding(name, text)
 
 
 def engines() -> Iterator[Finding]:
@@ -49,7 +60,9 @@ def engines() -> Iterator[Finding]:
         yield Finding("numba", f"{numba.__version__}: noise and fused optimizers on the CPU")
     yield compiler()
     cuda = torch.cuda.is_available()
-    yield Finding("CUDA", f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}" if cuda else "none here")
+    yield Finding(
+        "CUDA", f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}" if cuda else "none here: the CPU is used"
+    )
     yield Finding("MPS", "yes" if torch.backends.mps.is_available() else "none here")
 
 
