@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from langevin.chains.health import find_bad, together
 from langevin.chains.plan import Plan
 from langevin.engines import Block, Rows, Trace, evaluate_chains
+from langevin.engines.blocks import ByRows
 from langevin.gradients import GradientFn
 from langevin.kernels import Kernel, KernelState
 from langevin.moments import add_moments, no_moments
@@ -54,8 +55,10 @@ class Recorded(NamedTuple):
         return Checkpoint(tensors, self.state.step, self.kept, self.judged, self.stopped, compiled, seconds)
 
     @property
-    def alive(self) -> list[int]:
+    def alive(self) -> Sequence[int]:
         """The chains that go on, by index."""
+        if not self.stopped:
+            return range(len(self.state.position))
         return [index for index in range(len(self.state.position)) if index not in self.stopped]
 
     def rows(self, plan: Plan) -> Rows:
@@ -148,22 +151,24 @@ class Recorded(NamedTuple):
         if not rows:
             return self.heat
         at, residuals = _evenly(rows), trace.energies[:0]
+        gradients = trace.gradients if trace.beside is None else trace.beside
         if is_exact and trace.residuals is not None:
             residuals = _some(trace.residuals, at)
         elif is_exact:
             known = set(whole)
             pairs = [row for row in rows if row + 1 in known]
             ends = [_evenly([row + k for row in pairs]) for k in (0, 1)]
-            both = [(_begun(trace, k), _some(trace.energies, k), _some(trace.gradients, k)) for k in ends]
+            both = [(_begun(trace, k), _some(trace.energies, k), _some(gradients, k)) for k in ends]
             residuals = energy_residuals(*(torch.stack(parts) for parts in zip(*both, strict=True)))[0]
         elements = evenly_spaced(trace.positions.shape[-1], self.heat["heat_centre"].shape[-1]).to(trace.positions.device)
-        positions, gradients = _begun(trace, at), _some(trace.gradients, at)
+        positions, slopes = _begun(trace, at), _some(gradients, at)
         positions = positions.index_select(-1, elements)
-        gradients = gradients if gradients.shape == positions.shape else gradients.index_select(-1, elements)
+        slopes = slopes if slopes.shape == positions.shape else slopes.index_select(-1, elements)
         cancels = plan.batch_size if plan.batches == "reshuffled" else None  # white noise is independent of where it is taken
         weights = epoch_weights([(first + row) * trace.every for row in rows], cancels, plan.num_data or 1)
-        good = torch.tensor([index not in stopped for index in range(len(self.state.position))], device=positions.device)
-        return add_heat(self.heat, positions, gradients, weights, residuals, good)
+        good = torch.ones(len(self.state.position), dtype=torch.bool, device=positions.device)
+        good[list(stopped)] = False
+        return add_heat(self.heat, positions, slopes, weights, residuals, good)
 
     def _count(self, steps: range, places: list[int], stopped: Mapping[int, Stop]) -> Tensor:
         """Say which positions count, (places, chains): those before their chain stopped."""
@@ -180,7 +185,7 @@ def _evenly(rows: list[int]) -> range | list[int]:
     return found if len(found) == len(rows) and list(found) == rows else rows
 
 
-def _some(tensor: Tensor, rows: range | list[int]) -> Tensor:
+def _some(tensor: Tensor | ByRows, rows: range | list[int]) -> Tensor:
     """Return some rows of a tensor: a view, where they are evenly spaced."""
     return tensor[rows.start : rows.stop : rows.step] if isinstance(rows, range) else tensor[rows]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from langevin.noise import KINDS, UPDATE_NOISES, Purpose, in_lanes, streams
 
 __all__ = [
     "Block",
+    "ByRows",
     "Noise",
     "Trace",
     "block_length",
@@ -72,6 +73,13 @@ class Noise(NamedTuple):
         return self._replace(chains=[self.chains[row] for row in rows.tolist()])
 
 
+class ByRows(Protocol):
+    """What gives some rows of a tensor that is not put together."""
+
+    def __getitem__(self, rows: Any, /) -> Tensor:
+        """Return them, as a tensor does."""
+
+
 class Trace:
     """What a stretch of steps leaves behind; it is whole after every step, for a run that is interrupted.
 
@@ -83,6 +91,7 @@ class Trace:
     positions: Tensor  # (rows, chains, dim), after the last step of each row
     energies: Tensor  # (rows, chains), before that step
     gradients: Tensor  # (rows, chains, elements), before the first step of each row; some of its elements, or all
+    beside: ByRows | None = None  # stands for `gradients` after compiled steps
     norms: Tensor | None = None  # (rows, chains), of the gradient before the last step of each row; None: `gradients` tell
     residuals: Tensor | None = None  # (rows, chains), `energy_residuals` of the first step of each row, where a row has several
     sound: Tensor | None = None  # (rows, chains): NaN where some step of a row was not finite
@@ -100,7 +109,7 @@ class Trace:
     def forget(self, state: KernelState | None = None) -> None:
         """Go back to what was there before the first step, or to a state."""
         self.state = self.before if state is None else state
-        self.every, self.norms, self.residuals, self.sound = 1, None, None, None
+        self.every, self.norms, self.beside, self.residuals, self.sound = 1, None, None, None, None
 
 
 def block_length(position: Tensor) -> int:

@@ -248,19 +248,29 @@ def _collect(results: list[Any], pieces: list[slice], turns: Turns, block: Block
     count = len(block.steps) // turns.every
     back = (lambda tensor: tensor.movedim(-1, 0)) if turns.in_lanes else (lambda tensor: tensor)
 
-    def joined(index: int, is_wide: bool) -> Tensor:
-        parts = [traced[index].flatten(0, 1)[:count] for _, traced in results]
-        parts = [part.movedim(-1, 1) if turns.in_lanes and is_wide else part for part in parts]
-        return _join(parts, pieces, 1)
+    def parts(index: int, is_wide: bool = False) -> list[Tensor]:
+        found = [traced[index].flatten(0, 1)[:count] for _, traced in results]
+        return [part.movedim(-1, 1) if turns.in_lanes and is_wide else part for part in found]
 
     trace.every = turns.every
-    trace.positions, trace.energies, trace.norms, trace.gradients = (joined(k, k in (0, 3)) for k in range(4))
+    trace.positions, trace.energies, trace.norms = (_join(parts(k, k == 0), pieces, 1) for k in range(3))
+    trace.beside = _Beside(parts(3, True), pieces)
     if turns.every > 1:
-        trace.residuals, trace.sound = joined(4, False), joined(5, False)
+        trace.residuals, trace.sound = (_join(parts(k), pieces, 1) for k in (4, 5))
     carries = [[back(tensor) for tensor in carry] for carry, _ in results]
     carry = [_join(list(parts), pieces, 0) for parts in zip(*carries, strict=True)]
     # The carry of a part of a block went on over the padding; nothing follows such a block.
     trace.state = KernelState(trace.positions[-1].contiguous(), tuple(carry[1:]), block.steps.stop)
+
+
+class _Beside:
+    """Pieces of the chains beside each other, joined when rows are asked for: of many gradients few are looked at."""
+
+    def __init__(self, parts: list[Tensor], pieces: list[slice]) -> None:
+        self._parts, self._pieces = parts, pieces
+
+    def __getitem__(self, rows: Any) -> Tensor:
+        return _join([part[rows] for part in self._parts], self._pieces, 1)
 
 
 def _join(parts: list[Tensor], pieces: list[slice], axis: int) -> Tensor:
