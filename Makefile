@@ -3,7 +3,7 @@ PYTHON ?= python3
 SHELL := /bin/bash -o pipefail
 BIN := .venv/bin
 
-.PHONY: demo reproduce study test test-all mutants lint docs bench bench-optim reliability clean
+.PHONY: demo reproduce study test test-all mutants lint docs bench bench-law bench-optim reliability clean
 
 # A tour on one page: what the library is for, measured here, in at most two minutes after the installation.
 demo: .venv/installed
@@ -38,7 +38,7 @@ lint: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# The site, into out/site; a link that leads nowhere is an error. Open out/site/index.html (search needs a server: python -m http.server -d out/site).
+# The site, into out/site; a link that leads nowhere is an error. Open out/site/index.html.
 docs: .venv/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
@@ -46,18 +46,24 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/noise.py | tee docs/benchmarks/noise.txt
 	$(BIN)/python benchmarks/layouts.py | tee docs/benchmarks/layouts.txt
 	$(BIN)/python benchmarks/optim.py
+	$(BIN)/python benchmarks/generated.py | tee docs/benchmarks/generated.txt
 	$(BIN)/python benchmarks/sample.py
+	$(BIN)/python benchmarks/growth.py
+	for part in import first compiled; do $(BIN)/python benchmarks/waiting.py $$part; done | tee docs/benchmarks/waiting.txt
 	$(BIN)/python benchmarks/second_call.py | tee docs/benchmarks/second_call.txt
+	$(BIN)/python benchmarks/predict.py | tee docs/benchmarks/predict.txt
 	$(BIN)/python benchmarks/memory.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/blocks.py | tee docs/benchmarks/blocks.txt
+	$(BIN)/python benchmarks/scale.py | tee docs/benchmarks/scale.txt
+
+# What settings are worth, in errors and draws, not in seconds: about an hour.
+bench-law: .venv/installed
 	$(BIN)/python benchmarks/control_variates.py
 	$(BIN)/python benchmarks/step_size.py | tee docs/benchmarks/step_size.txt
 	$(BIN)/python benchmarks/work.py | tee docs/benchmarks/work.txt
 	$(BIN)/python benchmarks/corrected_forms.py | tee docs/benchmarks/corrected_forms.txt
-	$(BIN)/python benchmarks/modes.py | tee docs/benchmarks/modes.txt
 	$(BIN)/python benchmarks/kronecker.py | tee docs/benchmarks/kronecker.txt
 	$(BIN)/python benchmarks/lint.py | tee docs/benchmarks/lint.txt
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/blocks.py | tee docs/benchmarks/blocks.txt
-	$(BIN)/python benchmarks/scale.py | tee docs/benchmarks/scale.txt
 	$(BIN)/python benchmarks/sums.py | tee docs/benchmarks/sums.txt
 	$(BIN)/python benchmarks/modes.py | tee docs/benchmarks/modes.txt
 

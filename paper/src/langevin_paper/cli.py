@@ -23,7 +23,7 @@ from langevin_paper.worker import Cell, Finished
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 MOST_SEEDS = 10_000
 RECORDS, REPORT = Path("out/records"), Path("out/report")

@@ -137,10 +137,11 @@ def sample(
         out: a new folder to which draws are streamed while the chains run, so that memory stays flat; `resume` continues it after a
             kill, `langevin.load_samples` reads it, also while it grows.
         compile: True, False, or "auto", which compiles when `num_steps` times the seconds that an eager step is taken to cost is
-            more than 27: 3/4 of them are saved, for 20 that compiling takes. A step counts 0.12 ms for targets with a closed form
+            more than 11: 3/4 of them are saved, for 8 that compiling takes. A step counts 0.12 ms for targets with a closed form
             (`gaussian`, `mixture`, `ravine`), 0.8 ms for others, plus 30 ns per element of all chains and 10 ns per number of the
-            data that all chains look at. It decides by these sizes alone, so the same call always decides the same. What is built
-            anew from the same code, with equal numbers and shapes, is not compiled again in the same process.
+            data that all chains look at. It decides by these sizes alone, so the same call always decides the same. A run
+            begins at once: its first steps, a quarter of a second of them by sizes, are eager ones. Code is kept on disk (`langevin
+            doctor` says where), and what does the same to tensors of the same shapes is never compiled again. For the CPU only.
         progress: show a progress bar; None shows one on a terminal only. A function is called with (steps done, steps in all)
             after every block of steps, at most 256; with an engine, with the steps of all blocks of chains.
         engine: None runs all chains together in this process. Else blocks of chains are run apart: by a pool, anything with a

@@ -128,7 +128,7 @@ class LangevinOptimizer(torch.optim.Optimizer):
         lr: float,
         settings: dict[str, Any],
         *,
-        num_data: int,
+        num_data: int | None = None,
         temperature: float = 1.0,
         prior: Prior | PlacedPrior | None = None,
         seed: int = 0,
