@@ -158,7 +158,7 @@ def run_ours(problem, turns, *, compile):
     else:
         target = lv.Posterior(models.mlp(*SIZES), "categorical", prior=prior, num_data=problem.num_data)
     data = {"data": tuple(map(torch.from_numpy, columns)), "batch_size": problem.batch_size} if columns else {}
-    steps = problem.thin * min(2**22, 2**29 // init.numel())  # draws of two gigabytes
+    steps = problem.thin * min(2**22, 2**28 // init.numel())  # draws of one gigabyte
     known = torch.full((problem.dim,), float(problem.num_data**2 / max(1, problem.batch_size))), torch.ones(problem.dim)
     more = {"invariant": {}, "corrected": {"noise": known}}.get(problem.sampler)
     kernel = lv.sgld(problem.step_size) if more is None else lv.msgld(problem.step_size, bias_factor=10.0, invariant=True, **more)
@@ -409,6 +409,8 @@ def make_jax_environment():
 def measure(problem, workers, rounds, seconds):
     """Return name -> (microseconds per step of each round, seconds of the first block beyond those of a later one)."""
     firsts, times = {}, {}
+    if problem.chains * problem.dim >= 10_000:
+        np.ones(2**30, dtype=np.float32)  # a virtual machine is given its memory page by page when it is first touched: touch it now
     for worker in workers:
         first = worker.ask(problem=problem)
         if worker.name in (OURS, EAGER) and "error" not in first and "steps" in first:

@@ -15,6 +15,7 @@ from langevin.chains.plan import Plan
 from langevin.chains.recorder import Recorded
 from langevin.checks import level_of_caller
 from langevin.engines import Block, Runner, Trace, draw_block
+from langevin.engines.compiled import MANY_THREADS_FROM, threads_for
 from langevin.gradients import GradientFn
 from langevin.store import Checkpoint, Samples, Store, make_samples
 from langevin.store.memory import Arrays
@@ -71,7 +72,8 @@ def advance(
         trace, block, interrupted = _run_block(runner, plan, recorded, interrupts)
         before = recorded
         try:
-            recorded = recorded.after(plan, store, trace, block)
+            with threads_for(recorded.state.position, MANY_THREADS_FROM):
+                recorded = recorded.after(plan, store, trace, block)
             tell(recorded.state.step)
             if time.perf_counter() - saved > _CHECKPOINT_SECONDS:
                 store.save(now())

@@ -7,16 +7,17 @@ threads that spin, through `GOMP_parallel` of the GNU OpenMP library that torch 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import torch
 
-__all__ = ["run_compiled", "run_in_threads"]
+__all__ = ["one_thread", "run_compiled", "run_in_threads"]
 
 _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
@@ -89,6 +90,19 @@ def run_compiled(work: int, job: Any, num_threads: int) -> None:
         function(where)
     else:
         _run_at_once(function, where, num_threads)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch run on one thread: on what is small two wait for each other longer than they save, on a busy machine far longer."""
+    before = torch.get_num_threads()
+    if before > 1:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        if before > 1:
+            torch.set_num_threads(before)
 
 
 def _run_at_once(work: Any, where: int | None, num_threads: int) -> None:

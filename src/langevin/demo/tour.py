@@ -6,14 +6,12 @@ import signal
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-import torch
-
+from langevin.cpu.threads import one_thread
 from langevin.demo.page import Entry, write_page
 from langevin.demo.shown import LeftOut, Part
 
@@ -54,7 +52,7 @@ def tour(
     begin = time.perf_counter()
     entries: list[Entry] = []
     outcome = Outcome(write_page(out, entries, len(parts), quick=quick))
-    with warnings.catch_warnings(), _CtrlC() as ctrl_c, _one_thread():
+    with warnings.catch_warnings(), _CtrlC() as ctrl_c, one_thread():
         for number, part in enumerate(parts, 1):
             entry, lines = _show(part, quick, debug, ctrl_c)
             if ctrl_c.came:
@@ -88,17 +86,6 @@ def _show(part: Part, quick: bool, debug: bool, ctrl_c: _CtrlC) -> tuple[Entry, 
         return entry, [f"{part.name}: FAILED: {entry.trouble}", *details]
     entry.seconds = time.perf_counter() - begin
     return entry, [f"{part.name}: {entry.seconds:.1f} s"]
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Let torch work on one thread: everything here is small, and threads of small work wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class _CtrlC:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from langevin.cpu.threads import run_in_threads
+from langevin.cpu.threads import one_thread, run_in_threads
 from langevin.engines.blocks import Block, Trace, stack_inputs
 from langevin.engines.loop import Loop, find, name_of
 from langevin.engines.tape import Tape, UnrecordableError, agreeing, record, signature
@@ -24,8 +24,9 @@ from langevin.gradients import GradientFn
 from langevin.kernels import Kernel, KernelState, StepInputs
 from langevin.targets import Evaluation
 
-__all__ = ["Compiled", "compile_pays", "threads_for"]
+__all__ = ["MANY_THREADS_FROM", "Compiled", "compile_pays", "threads_for"]
 
+MANY_THREADS_FROM = 2**14  # elements of all chains: what is done once a block, with all of its steps, pays for a second thread
 _PIECES_FROM = 1024  # elements of a piece of the chains; below, a second thread has hardly woken up
 _COMPILE_SECONDS = 8.0  # what compiling costs, measured: 6 to 10 seconds; nothing, where the code is on disk
 _SPEED_UP = 4.0  # what it gains at the least, measured: 5 to 30 times
@@ -180,7 +181,9 @@ class Compiled:
                 results = loop([*carry, *scanned, *constants])
                 return results[:num_carried], results[num_carried:]
 
-        _collect(_run_pieces(run, pieces), pieces, turns, block, trace)
+        results = _run_pieces(run, pieces)
+        with threads_for(trace.state.position, MANY_THREADS_FROM):
+            _collect(results, pieces, turns, block, trace)
 
     def _loop(self, turns: Turns, check: Callable[[], None]) -> Loop:
         if turns not in self._loops:
@@ -282,19 +285,6 @@ def _join(parts: list[Tensor], pieces: list[slice], axis: int) -> Tensor:
         for part, piece, after in zip(parts, pieces, [*pieces[1:], None], strict=True)
     ]
     return torch.cat(kept, axis)
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Run on one thread: for small chains two spend more time waiting for each other than they save."""
-    before = torch.get_num_threads()
-    if before > 1:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        if before > 1:
-            torch.set_num_threads(before)
 
 
 @contextlib.contextmanager

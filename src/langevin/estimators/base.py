@@ -17,12 +17,13 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from langevin.checks import check_integer, check_number, needs
+from langevin.cpu.threads import one_thread
 from langevin.estimators.explore import Explored, Settings, explore
 from langevin.estimators.network import NetworkPosterior, network
 from langevin.estimators.prior import scales_predict_better
 from langevin.estimators.scales import FoundScales
 from langevin.estimators.table import Array, Columns
-from langevin.estimators.workers import run_groups, single_threaded
+from langevin.estimators.workers import run_groups
 from langevin.noise import Purpose
 from langevin.noise.borrowed import borrowed_generator
 from langevin.predictive import Prediction, predict
@@ -216,7 +217,7 @@ class LangevinEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
         """Return what the draws say of new rows."""
         check_is_fitted(self, "draws_")
         x = validate_data(self, X, reset=False, dtype=np.float64)
-        with single_threaded(), warnings.catch_warnings():
+        with one_thread(), warnings.catch_warnings():
             warnings.simplefilter("ignore", TrustWarning)  # how well chains mixed was said by fit
             # In float64, so that a row's prediction does not depend on the rows beside it.
             wide = copy.deepcopy(self._network).double()

@@ -11,11 +11,11 @@ from typing import Any
 
 import joblib  # type: ignore[import-untyped] # scikit-learn brings it
 import numpy as np
-import torch
 
 from langevin.chains.meter import meter
+from langevin.cpu.threads import one_thread
 
-__all__ = ["run_groups", "single_threaded"]
+__all__ = ["run_groups"]
 
 Task = Callable[[range, Callable[[float], None]], Any]
 """Takes the numbers of a group's chains and whom to tell the share of the work that is done."""
@@ -49,7 +49,7 @@ def _run(task: Task, group: range, shares: Any, number: int, tell: Callable[[int
         if tell is not None:
             tell(int(_PARTS * shares.sum()))
 
-    with single_threaded():
+    with one_thread():
         result = task(group, progress)
     progress(1.0)
     return result
@@ -72,14 +72,3 @@ def _looking(shares: Any, tell: Callable[[int], object]) -> Iterator[None]:
         done.set()
         watcher.join()
         tell(int(_PARTS * shares.sum()))
-
-
-@contextmanager
-def single_threaded() -> Iterator[None]:
-    """Let torch take one thread: for networks this small two of them wait for each other longer than they work."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
