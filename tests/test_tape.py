@@ -191,3 +191,12 @@ def test_a_run_that_is_begun_anew_after_its_first_steps_has_the_same_bits(monkey
     assert 0 < part.draws.shape[1] < 6000
     again = lv.resume(tmp_path / "part.zarr", lv.msgld(0.03), GAUSSIAN)
     assert np.array_equal(np.asarray(again.draws), np.asarray(whole.draws))
+
+
+def test_a_constant_in_another_dtype_is_made_once_and_is_a_constant():
+    x, matrix = torch.ones(3), torch.eye(3, dtype=torch.float64)
+    tape = record(lambda: [matrix.to(x) @ (matrix.to(x) @ x)], [x])
+    assert [operation.name for operation in tape.operations] == ["aten.mv.default", "aten.mv.default"]
+    assert [tensor.dtype for tensor in tape.constants] == [torch.float64, torch.float32]
+    with pytest.raises(UnrecordableError, match="change what it was given"):
+        record(lambda: [matrix.to(x).add_(x)], [x])

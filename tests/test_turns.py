@@ -87,8 +87,8 @@ def test_the_temperature_of_thinned_rows_is_that_of_the_law():
 def test_small_steps_make_long_turns_and_large_ones_none():
     kernel = lv.sgld(0.01)
     found, length, _ = pace_of(kernel, full(GAUSSIAN), kernel.init(start(1)), Rows())
-    assert found == Turns(4, 1, False, None)
-    assert length % 4 == 0
+    assert found == Turns(8, 1, False, None)
+    assert length % 8 == 0
     assert length == 4096
     found, length, _ = pace_of(kernel, full(GAUSSIAN), kernel.init(start(64)), Rows(thinned=100))
     assert found == Turns(10, 10, True, None)

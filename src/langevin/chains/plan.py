@@ -137,7 +137,7 @@ class Plan:
         """What is kept, in a word: "positions", "moments" or "function"."""
         return self.keep if isinstance(self.keep, str) else "function"
 
-    def chosen(self, steps: range) -> list[int]:
+    def chosen(self, steps: range) -> range | list[int]:
         """Return the places within a stretch of steps whose positions are kept.
 
         These are the steps warmup - 1 + k thin, k = 1, 2, ..., but for those of an exploration phase.
@@ -145,12 +145,12 @@ class Plan:
         since = max(steps.start, self.warmup) - self.warmup + 1
         first = self.warmup - 1 + -(-since // self.thin) * self.thin
         places = range(first - steps.start, len(steps), self.thin)
-        return list(places) if self.kernel.is_steady else [place for place in places if not self.kernel.explores(steps[place])]
+        return places if self.kernel.is_steady else [place for place in places if not self.kernel.explores(steps[place])]
 
-    def sampled(self, steps: range) -> list[int]:
+    def sampled(self, steps: range) -> range | list[int]:
         """Return the places within a stretch of steps that begin at a position after the warm-up, made in no exploration phase."""
         places = range(max(0, self.warmup + 1 - steps.start), len(steps))
-        return list(places) if self.kernel.is_steady else [place for place in places if not self.kernel.explores(steps[place] - 1)]
+        return places if self.kernel.is_steady else [place for place in places if not self.kernel.explores(steps[place] - 1)]
 
     def kept(self, positions: Tensor) -> Tensor:
         """Turn positions (draw, chain, dim) into what is stored, (draw, chain, ...)."""
@@ -163,7 +163,9 @@ class Plan:
 
     def step_sizes(self, inputs: Sequence[StepInputs], like: Tensor) -> Tensor:
         """Return the step sizes of some steps, (steps, *step_size_shape)."""
-        sizes = stack([each.step_size for each in inputs], inputs[0] is inputs[-1], like).reshape(len(inputs), -1)
+        is_steady = inputs[0] is inputs[-1]
+        values = [inputs[0].step_size] * len(inputs) if is_steady else [each.step_size for each in inputs]
+        sizes = stack(values, is_steady, like).reshape(len(inputs), -1)
         return sizes.expand(-1, *self.step_size_shape) if self.step_size_shape else sizes[:, 0]
 
     def event_shape(self, position: Tensor) -> tuple[int, ...]:

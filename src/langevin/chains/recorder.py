@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from langevin.chains.plan import Plan
 from langevin.engines import Block, Rows, Trace, evaluate_chains
 from langevin.engines.blocks import ByRows
 from langevin.gradients import GradientFn
-from langevin.kernels import Kernel, KernelState
+from langevin.kernels import Kernel, KernelState, StepInputs
 from langevin.moments import add_moments, no_moments
 from langevin.store import Checkpoint, Stop, Store
 from langevin.trust import add_heat, energy_residuals, epoch_weights, evenly_spaced, heat_stride, no_heat
@@ -85,14 +85,14 @@ class Recorded(NamedTuple):
             since = torch.cat([trace.before.position[None], positions])[self.judged - steps.start + 1 : len(steps)]
             moments = self._with_draws(plan, range(self.judged, judged), since, stopped)
         elif places:
-            rows = _evenly([(place + 1) // every - 1 for place in places])
+            rows = _last_rows(places, every)
             values = {
                 "draws": plan.kept(_some(positions, rows)).to(
                     positions.dtype
                 ),  # as it is stored; there is no integer for a lost draw
                 "energy": _some(energies, rows),
                 "gradient_norm": _some(norms, rows),
-                "step_size": plan.step_sizes([block.inputs[place] for place in places], positions),
+                "step_size": plan.step_sizes(_some(block.inputs, places), positions),
             }
             if stopped:
                 gone = ~self._count(steps, places, stopped)
@@ -136,7 +136,7 @@ class Recorded(NamedTuple):
     def _with_draws(self, plan: Plan, steps: range, positions: Tensor, stopped: Mapping[int, Stop]) -> dict[str, Tensor]:
         """Return the moments with the positions of these steps, (steps, chains, dim), of chains that had not stopped then."""
         places = plan.chosen(steps)
-        return add_moments(self.moments, positions[places], self._count(steps, places, stopped)) if places else self.moments
+        return add_moments(self.moments, _some(positions, places), self._count(steps, places, stopped)) if places else self.moments
 
     def _with_heat(
         self, plan: Plan, trace: Trace, steps: range, stopped: Mapping[int, Stop], *, is_exact: bool
@@ -145,19 +145,16 @@ class Recorded(NamedTuple):
 
         Energies are compared within a block only: the one before is gone.
         """
-        whole = [place // trace.every for place in plan.sampled(steps) if place % trace.every == 0]
+        whole = _first_rows(plan.sampled(steps), trace.every)
         stride, first = -(-heat_stride(self.heat) // trace.every), steps.start // trace.every
-        rows = [row for row in whole if (first + row) % stride == 0]
-        if not rows:
+        at, residuals = _of_stride(whole, first, stride), trace.energies[:0]
+        if not at:
             return self.heat
-        at, residuals = _evenly(rows), trace.energies[:0]
         gradients = trace.gradients if trace.beside is None else trace.beside
         if is_exact and trace.residuals is not None:
             residuals = _some(trace.residuals, at)
         elif is_exact:
-            known = set(whole)
-            pairs = [row for row in rows if row + 1 in known]
-            ends = [_evenly([row + k for row in pairs]) for k in (0, 1)]
+            ends = _with_next(at, whole)
             both = [(_begun(trace, k), _some(trace.energies, k), _some(gradients, k)) for k in ends]
             residuals = energy_residuals(*(torch.stack(parts) for parts in zip(*both, strict=True)))[0]
         elements = evenly_spaced(trace.positions.shape[-1], self.heat["heat_centre"].shape[-1]).to(trace.positions.device)
@@ -165,16 +162,47 @@ class Recorded(NamedTuple):
         positions = positions.index_select(-1, elements)
         slopes = slopes if slopes.shape == positions.shape else slopes.index_select(-1, elements)
         cancels = plan.batch_size if plan.batches == "reshuffled" else None  # white noise is independent of where it is taken
-        weights = epoch_weights([(first + row) * trace.every for row in rows], cancels, plan.num_data or 1)
+        weights = epoch_weights([(first + row) * trace.every for row in at] if cancels else at, cancels, plan.num_data or 1)
         good = torch.ones(len(self.state.position), dtype=torch.bool, device=positions.device)
         good[list(stopped)] = False
         return add_heat(self.heat, positions, slopes, weights, residuals, good)
 
-    def _count(self, steps: range, places: list[int], stopped: Mapping[int, Stop]) -> Tensor:
+    def _count(self, steps: range, places: Sequence[int], stopped: Mapping[int, Stop]) -> Tensor:
         """Say which positions count, (places, chains): those before their chain stopped."""
         like = self.state.position
         last = torch.tensor([stopped[k].steps if k in stopped else steps.stop for k in range(len(like))], device=like.device)
         return torch.tensor([steps[place] for place in places], device=like.device)[:, None] < last
+
+
+def _last_rows(places: range | list[int], every: int) -> range | list[int]:
+    """Return the rows of steps that are the last of theirs."""
+    if isinstance(places, range) and places.step % every == 0:
+        return range((places.start + 1) // every - 1, (places.stop + every) // every - 1, places.step // every)
+    return _evenly([(place + 1) // every - 1 for place in places])
+
+
+def _first_rows(places: range | list[int], every: int) -> range | list[int]:
+    """Return the rows of steps, of which some are the first of theirs."""
+    if isinstance(places, range) and places.step == 1:
+        return range(-(-places.start // every), -(-places.stop // every))
+    return [place // every for place in places if place % every == 0]
+
+
+def _of_stride(rows: range | list[int], first: int, stride: int) -> range | list[int]:
+    """Return the rows whose number, counted from `first` on, is a multiple of `stride`."""
+    if isinstance(rows, range):
+        return rows[(-first - rows.start) % stride :: stride]
+    return _evenly([row for row in rows if (first + row) % stride == 0])
+
+
+def _with_next(rows: range | list[int], known: range | list[int]) -> list[range | list[int]]:
+    """Return the rows whose next is known, too, and those next ones."""
+    if isinstance(rows, range) and isinstance(known, range):
+        pairs = rows[: -1 if rows and rows[-1] + 1 not in known else None]
+        return [pairs, range(pairs.start + 1, pairs.stop + 1, pairs.step)]
+    also = set(known)
+    found = [row for row in rows if row + 1 in also]
+    return [_evenly([row + k for row in found]) for k in (0, 1)]
 
 
 def _evenly(rows: list[int]) -> range | list[int]:
@@ -185,9 +213,15 @@ def _evenly(rows: list[int]) -> range | list[int]:
     return found if len(found) == len(rows) and list(found) == rows else rows
 
 
-def _some(tensor: Tensor | ByRows, rows: range | list[int]) -> Tensor:
-    """Return some rows of a tensor: a view, where they are evenly spaced."""
-    return tensor[rows.start : rows.stop : rows.step] if isinstance(rows, range) else tensor[rows]
+@overload
+def _some(tensor: Tensor | ByRows, rows: range | list[int]) -> Tensor: ...
+@overload
+def _some(tensor: list[StepInputs], rows: range | list[int]) -> list[StepInputs]: ...
+def _some(tensor: Any, rows: range | list[int]) -> Any:
+    """Return some rows: of a tensor a view, where they are evenly spaced."""
+    if isinstance(rows, range):
+        return tensor[rows.start : rows.stop : rows.step]
+    return [tensor[row] for row in rows] if isinstance(tensor, list) else tensor[rows]
 
 
 def _begun(trace: Trace, rows: range | list[int]) -> Tensor:

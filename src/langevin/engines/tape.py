@@ -107,6 +107,10 @@ def _is_by_places(func: Any, args: Any) -> bool:
     return all(each is None or each.dtype not in (torch.bool, torch.uint8) for each in args[1])
 
 
+def _is_constant(argument: Any) -> bool:
+    return isinstance(argument, Value) and argument.kind == "constant"
+
+
 class _Recorder(TorchDispatchMode):
     """Sees every operation, below automatic differentiation and vmap."""
 
@@ -117,6 +121,7 @@ class _Recorder(TorchDispatchMode):
         self.elements = 0
         self._known: dict[int, Value] = {}  # by identity: everything known is kept alive
         self._alive: list[Tensor] = []
+        self._converted: dict[Any, Tensor] = {}  # constants in another dtype
         self._given: set[int] = set()  # where the memory of inputs and constants begins
         for number, tensor in enumerate(inputs):
             self._know(tensor, Value("input", number), is_given=True)
@@ -150,6 +155,12 @@ class _Recorder(TorchDispatchMode):
         if torch.Tag.nondeterministic_seeded in func.tags:
             raise UnrecordableError(f"a step must not draw random numbers ({name})")
         arguments, options = tree_map_only(Tensor, self.value, (tuple(args), dict(kwargs)))
+        if func is torch.ops.aten._to_copy.default and _is_constant(arguments[0]):  # the same at every step: once is enough
+            same = arguments, repr(options)
+            if same not in self._converted:
+                self._converted[same] = func(*args, **kwargs)
+                self.value(self._converted[same])
+            return self._converted[same]
         if func._schema.is_mutable:
             self._check_mutated(func, args, kwargs)
         out = func(*args, **kwargs)

@@ -19,8 +19,8 @@ from langevin.kernels import Kernel, KernelState
 __all__ = ["Pace", "Rows", "Turns", "pace_of"]
 
 _MOST_STEPS = 16  # of a turn
-_USUAL_STEPS = 4  # a turn costs what a small step costs; more steps in it save less than compiling them takes
-_MOST_OPERATIONS = 200  # of a turn: compiling takes seconds for so many
+_USUAL_STEPS = 8  # a turn costs what a small step costs; more steps in it save less than compiling them takes
+_MOST_OPERATIONS = 320  # of a turn: compiling takes seconds for so many
 _LARGE = 2**20  # numbers that a step makes: beside so many a turn costs nothing
 # What is taken one by one before compiled steps: a quarter of a second of eager ones, whose cost was measured.
 _HEAD_SECONDS, _OPERATION_SECONDS, _ELEMENT_SECONDS = 0.25, 5e-6, 1e-9
