@@ -44,6 +44,7 @@ class Job(NamedTuple):
 
     name: str
     folder: str
+    dtype: torch.dtype  # torch's default: `torch.zeros(3)` is written down without one
     operations: list[Operation]
     results: list[Value]
     carry: list[tuple[Any, ...]]
@@ -57,7 +58,8 @@ def build(name: str, tape: Tape, carry: Sequence[Tensor], scanned: Sequence[Tens
     def layouts(tensors: Sequence[Tensor]) -> list[tuple[Any, ...]]:
         return [(tuple(tensor.shape), tensor.stride(), tensor.dtype) for tensor in tensors]
 
-    job = Job(name, str(folder()), tape.operations, tape.results, layouts(carry), layouts(scanned), layouts(tape.constants))
+    given = (layouts(tensors) for tensors in (carry, scanned, tape.constants))
+    job = Job(name, str(folder()), torch.get_default_dtype(), tape.operations, tape.results, *given)
     data, future = pickle.dumps(tuple(job)), Future[Path]()
 
     def wait() -> None:
@@ -151,10 +153,12 @@ def serve() -> None:
 
 def _compile(job: Job) -> Path:
     """Write the code; where it stands its name has a digest of it, and it is whole."""
+    torch.set_default_dtype(job.dtype)
     with tempfile.TemporaryDirectory(dir=job.folder, prefix=".") as place:
         made = Path(_assemble(job, Path(place) / "loop.so"))
-        final = Path(job.folder) / f"{job.name}-{checksum(made)}.so"
-        for nodes in Path(place).rglob("*.wrapper.json"):  # operations that torch's own loader must be asked for
+        beside = list(Path(place).rglob("*.wrapper.json"))  # operations that torch's own loader must be asked for
+        final = Path(job.folder) / f"{job.name}-{checksum(made, *beside)}.so"
+        for nodes in beside:
             nodes.replace(final.with_suffix(".json"))
         made.chmod(0o600)
         made.replace(final)
