@@ -219,7 +219,12 @@ class _Given:
         scanned = [noise, self._numbers, *(tensor[:, :, piece] for tensor in self._apart)]
         carry = [tensor[piece] for tensor in (self.state.position, *self.state.memory)]
         carry = [tensor.movedim(0, -1) if in_lanes else tensor for tensor in carry]
-        return [tensor.contiguous() for tensor in carry], [tensor.contiguous() for tensor in scanned]
+        return [_plain(tensor) for tensor in carry], [_plain(tensor) for tensor in scanned]
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """Return a tensor without gaps, whose strides follow from its shape: those of an axis of length 1 could be any."""
+    return tensor.contiguous().flatten().view(tensor.shape)
 
 
 def _pieces(kernel: Kernel, position: Tensor) -> list[slice]:

@@ -16,12 +16,14 @@ import operator
 import os
 import pickle
 import select
+import shutil
 import signal
 import struct
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -36,6 +38,7 @@ from langevin.engines.tape import Operation, Tape, Value
 __all__ = ["build"]
 
 _IDLE_SECONDS = 30.0
+_STALE_SECONDS = 3600.0  # no compiler takes so long
 _SIZE = struct.Struct("<q")
 
 
@@ -44,6 +47,7 @@ class Job(NamedTuple):
 
     name: str
     folder: str
+    dtype: torch.dtype  # torch's default: `torch.zeros(3)` is written down without one
     operations: list[Operation]
     results: list[Value]
     carry: list[tuple[Any, ...]]
@@ -57,12 +61,16 @@ def build(name: str, tape: Tape, carry: Sequence[Tensor], scanned: Sequence[Tens
     def layouts(tensors: Sequence[Tensor]) -> list[tuple[Any, ...]]:
         return [(tuple(tensor.shape), tensor.stride(), tensor.dtype) for tensor in tensors]
 
-    job = Job(name, str(folder()), tape.operations, tape.results, layouts(carry), layouts(scanned), layouts(tape.constants))
+    given = (layouts(tensors) for tensors in (carry, scanned, tape.constants))
+    job = Job(name, str(folder()), torch.get_default_dtype(), tape.operations, tape.results, *given)
     data, future = pickle.dumps(tuple(job)), Future[Path]()
 
     def wait() -> None:
         try:
-            future.set_result(_server().ask(data))
+            path = _server().ask(data) or _server().ask(data)  # the first may have ended meanwhile, since it had nothing to do
+            if path is None:
+                raise RuntimeError("the compiler failed: its process ended")
+            future.set_result(path)
         except BaseException as error:
             future.set_exception(error)
 
@@ -74,28 +82,34 @@ class _Server:
     """The other process, seen from this one."""
 
     def __init__(self) -> None:
-        command = [sys.executable, "-m", "langevin.engines.compiler"]
+        command = [sys.executable, "-P", "-m", "langevin.engines.compiler"]  # -P: nothing is imported from where the user stands
         environment = dict(os.environ)
         environment.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder() / "torch"))
         environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
         pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
-        self._process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=nothing)
-        self._lock, self._owner = threading.Lock(), os.getpid()
+        # Without buffers, since a buffer that is read from cannot be closed: a process that ends would wait for the compiler.
+        self._process = subprocess.Popen(command, bufsize=0, env=environment, stdin=pipe, stdout=pipe, stderr=nothing)
+        self._lock = threading.Lock()
 
     @property
     def is_there(self) -> bool:
-        return self._owner == os.getpid() and self._process.poll() is None
+        return self._process.poll() is None
 
-    def ask(self, data: bytes) -> Path:
+    def ask(self, data: bytes) -> Path | None:
+        """Return the file; None where the process had just ended, because it had waited long enough."""
         with self._lock:
             assert self._process.stdin is not None
             assert self._process.stdout is not None
+            rest = memoryview(_SIZE.pack(len(data)) + data)
             try:
-                self._process.stdin.write(_SIZE.pack(len(data)) + data)
-                self._process.stdin.flush()
-                answer = json.loads(self._process.stdout.readline() or '{"error": "its process ended"}')
+                while rest:
+                    rest = rest[self._process.stdin.write(rest) :]
+                line = self._process.stdout.readline()
             except BrokenPipeError:
-                answer = {"error": "its process ended"}
+                line = b""
+            if not line and self._process.wait() == 0:
+                return None
+        answer = json.loads(line or b'{"error": "its process ended"}')
         if "error" in answer:
             raise RuntimeError(f"the compiler failed: {answer['error']}")
         return Path(answer["path"])
@@ -106,8 +120,8 @@ class _Server:
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
-        if self._owner == os.getpid():
-            self._process.poll()
+        if self._process.poll() is None:
+            self._process.returncode = 0  # it is left alone on purpose: Python need not warn of it
 
 
 _servers: list[_Server] = []
@@ -126,6 +140,17 @@ def _server() -> _Server:
 def _close() -> None:
     while _servers:
         _servers.pop().close()
+
+
+def _after_fork() -> None:
+    """Let a child start a process of its own; a lock may have been held by a thread that it does not have."""
+    global _starting
+    _starting = threading.Lock()
+    _close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 # The other process.
@@ -151,10 +176,16 @@ def serve() -> None:
 
 def _compile(job: Job) -> Path:
     """Write the code; where it stands its name has a digest of it, and it is whole."""
-    with tempfile.TemporaryDirectory(dir=job.folder, prefix=".") as place:
-        made = Path(_assemble(job, Path(place) / "loop.so"))
-        final = Path(job.folder) / f"{job.name}-{checksum(made)}.so"
-        for nodes in Path(place).rglob("*.wrapper.json"):  # operations that torch's own loader must be asked for
+    torch.set_default_dtype(job.dtype)
+    for place in Path(job.folder).glob(".*"):  # of processes that were killed
+        with contextlib.suppress(OSError):
+            if place.stat().st_mtime < time.time() - _STALE_SECONDS:
+                shutil.rmtree(place)
+    with tempfile.TemporaryDirectory(dir=job.folder, prefix=".") as work:
+        made = Path(_assemble(job, Path(work) / "loop.so"))
+        beside = list(Path(work).rglob("*.wrapper.json"))  # operations that torch's own loader must be asked for
+        final = Path(job.folder) / f"{job.name}-{checksum(made, *beside)}.so"
+        for nodes in beside:
             nodes.replace(final.with_suffix(".json"))
         made.chmod(0o600)
         made.replace(final)

@@ -26,7 +26,7 @@ __all__ = ["Loop", "find", "folder", "name_of"]
 
 def name_of(tape: Tape, carry: Sequence[Tensor], scanned: Sequence[Tensor]) -> str:
     """Return the name of the code of a turn: equal names are equal programs for equal machines."""
-    return digest(_versions(), tape.text(), signature(carry), signature(scanned))
+    return digest(_versions(), str(torch.get_default_dtype()), tape.text(), signature(carry), signature(scanned))
 
 
 @functools.cache
@@ -67,12 +67,14 @@ def find(name: str) -> Path | None:
         if path.stem == f"{name}-{checksum(path)}":
             return path
         path.unlink(missing_ok=True)
+        path.with_suffix(".json").unlink(missing_ok=True)
     return None
 
 
-def checksum(path: Path) -> str:
-    """Return a digest of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+def checksum(path: Path, *others: Path) -> str:
+    """Return a digest of a file and of others, by default of what stands beside it."""
+    beside = others or [other for other in [path.with_suffix(".json")] if other.exists()]
+    return hashlib.sha256(b"".join(each.read_bytes() for each in [path, *beside])).hexdigest()[:16]
 
 
 class Loop:

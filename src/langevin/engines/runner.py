@@ -49,7 +49,7 @@ class Runner:
                 with torch.no_grad():
                     self._pace = pace_of(self.kernel, self.gradient_fn, state, self.rows)
             length, head = self._pace.length, self._pace.head
-        return range(first, min(last, head if first < head else (first // length + 1) * length))
+        return range(first, min(last, head if first < head else head + ((first - head) // length + 1) * length))
 
     def run(self, block: Block, trace: Trace, alive: Sequence[int], check: Callable[[], None] = lambda: None) -> None:
         """Take the block's steps from `trace.state`.

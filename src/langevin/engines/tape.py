@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 __all__ = ["Operation", "Tape", "UnrecordableError", "Value", "agreeing", "digest", "record", "signature"]
 
 _DATA_TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+_WAYS_OUT = {Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.tolist, Tensor.data_ptr}  # they are no operations
 
 
 class UnrecordableError(RuntimeError):
@@ -63,10 +65,10 @@ def record(function: Callable[[], Sequence[Tensor]], inputs: Sequence[Tensor]) -
         inputs: what it sees that will be other tensors the next time; all other tensors are constants.
 
     Raises:
-        UnrecordableError: it looks at values, draws random numbers, or changes what it was given.
+        UnrecordableError: it looks at values, leaves torch, draws random numbers, or changes what it was given.
     """
     recorder = _Recorder(inputs)
-    with recorder:
+    with recorder, _InTorch():
         results = function()
     return Tape(recorder.operations, recorder.constants, [recorder.value(tensor) for tensor in results], recorder.elements)
 
@@ -109,6 +111,15 @@ def _is_by_places(func: Any, args: Any) -> bool:
 
 def _is_constant(argument: Any) -> bool:
     return isinstance(argument, Value) and argument.kind == "constant"
+
+
+class _InTorch(TorchFunctionMode):
+    """Refuses to hand values out: what is made of them may be equal at two places, as signs are, and differ at a third."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _WAYS_OUT:
+            raise UnrecordableError(f"a step must not leave torch (Tensor.{func.__name__}, as for NumPy)")
+        return func(*args, **(kwargs or {}))
 
 
 class _Recorder(TorchDispatchMode):

@@ -47,7 +47,7 @@ class Pace(NamedTuple):
     """How a run goes through its steps."""
 
     turns: Turns
-    length: int  # steps of a block; blocks begin at multiples of it, but for the first
+    length: int  # steps of a block; blocks begin at multiples of it after the head: only the last of a run is shorter
     head: int  # steps at the beginning of a run that are taken one by one, while code is written
 
 
