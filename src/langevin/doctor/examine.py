@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+import warnings
 from collections.abc import Callable
+from functools import partial
 
 from langevin.doctor.caches import caches
 from langevin.doctor.finding import BROKEN, SLOW, Finding
@@ -37,12 +40,35 @@ def _fill(say: Callable[[str], None]) -> None:
     from langevin.optim.caches import fill_caches
 
     say("filling the caches")
-    done = fill_caches(lambda what, seconds: say(f"  {what:<34}  {seconds:.1f} s"))
+    done = [*fill_caches(partial(_say_piece, say)), ("a compiled loop, and torch's headers", _seconds(_compile_a_loop))]
+    _say_piece(say, *done[-1])
     say(
         f"  {len(done)} pieces, {sum(seconds for _, seconds in done):.0f} s"
-        if done
-        else "  without numba there is nothing to compile"
+        if len(done) > 1
+        else "  without numba there is nothing else to compile"
     )
+
+
+def _say_piece(say: Callable[[str], None], what: str, seconds: float) -> None:
+    say(f"  {what:<36}  {seconds:.1f} s")
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def _compile_a_loop() -> None:
+    """Compile a run: torch's compiler keeps the headers that every later one needs."""
+    import torch
+
+    import langevin as lv
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its draws are of no interest
+        target, start = lv.targets.gaussian([[1.0]]), torch.zeros(4, 1)
+        lv.sample(lv.sgld(0.1), target, start, num_steps=10_000, compile=True, progress=False)
 
 
 def _verdict(word: str, found: list[Finding]) -> str:
