@@ -200,3 +200,16 @@ def test_a_constant_in_another_dtype_is_made_once_and_is_a_constant():
     assert [tensor.dtype for tensor in tape.constants] == [torch.float64, torch.float32]
     with pytest.raises(UnrecordableError, match="change what it was given"):
         record(lambda: [matrix.to(x).add_(x)], [x])
+
+
+def test_code_that_was_not_used_for_the_longest_time_makes_room(monkeypatch, tmp_path):
+    monkeypatch.setattr(compiler, "_MOST_KEPT", 2)
+    for age, name in enumerate(("old", "middle", "new")):
+        path = tmp_path / f"{name}-0.so"
+        path.write_bytes(b"")
+        path.with_suffix(".json").write_text("{}")
+        os.utime(path, (1e9 + age, 1e9 + age))
+    (tmp_path / ".left").mkdir()
+    os.utime(tmp_path / ".left", (1e9, 1e9))
+    compiler._tidy(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["middle-0.json", "middle-0.so", "new-0.json", "new-0.so"]

@@ -38,6 +38,7 @@ from langevin.engines.tape import Operation, Tape, Value
 __all__ = ["build"]
 
 _IDLE_SECONDS = 30.0
+_MOST_KEPT = 256  # programs of about 1.5 MB
 _STALE_SECONDS = 3600.0  # no compiler takes so long
 _SIZE = struct.Struct("<q")
 
@@ -177,10 +178,7 @@ def serve() -> None:
 def _compile(job: Job) -> Path:
     """Write the code; where it stands its name has a digest of it, and it is whole."""
     torch.set_default_dtype(job.dtype)
-    for place in Path(job.folder).glob(".*"):  # of processes that were killed
-        with contextlib.suppress(OSError):
-            if place.stat().st_mtime < time.time() - _STALE_SECONDS:
-                shutil.rmtree(place)
+    _tidy(Path(job.folder))
     with tempfile.TemporaryDirectory(dir=job.folder, prefix=".") as work:
         made = Path(_assemble(job, Path(work) / "loop.so"))
         beside = list(Path(work).rglob("*.wrapper.json"))  # operations that torch's own loader must be asked for
@@ -190,6 +188,18 @@ def _compile(job: Job) -> Path:
         made.chmod(0o600)
         made.replace(final)
     return final
+
+
+def _tidy(kept: Path) -> None:
+    """Remove what killed processes have left, and the code that was not used for the longest time, where there is much of it."""
+    with contextlib.suppress(OSError):  # another process may tidy, too
+        for place in kept.glob(".*"):
+            if place.stat().st_mtime < time.time() - _STALE_SECONDS:
+                shutil.rmtree(place)
+        programs = sorted(kept.glob("*.so"), key=lambda path: path.stat().st_mtime)
+        for old in programs[: -_MOST_KEPT or None]:
+            old.unlink()
+            old.with_suffix(".json").unlink(missing_ok=True)
 
 
 def _assemble(job: Job, path: Path) -> str:

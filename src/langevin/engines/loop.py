@@ -6,6 +6,7 @@ depends on. Loading it needs no compiler, and takes less than a millisecond.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -64,10 +65,12 @@ _temporary: list[Any] = []  # they live as long as the process
 def find(name: str) -> Path | None:
     """Return the file of some code, if there is one that is whole: its name has a digest of what is in it."""
     for path in folder().glob(f"{name}-*.so"):
-        if path.stem == f"{name}-{checksum(path)}":
-            return path
-        path.unlink(missing_ok=True)
-        path.with_suffix(".json").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # another process may remove it
+            if path.stem == f"{name}-{checksum(path)}":
+                os.utime(path)  # it was used: what was not for the longest time is removed first
+                return path
+            path.unlink(missing_ok=True)
+            path.with_suffix(".json").unlink(missing_ok=True)
     return None
 
 
