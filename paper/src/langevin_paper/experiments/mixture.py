@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -118,9 +118,14 @@ def _fit(
     shape = len(seeds), own["samples"], components, 2
     at, count, start = streams(Purpose.POSITION, seeds), 0, time.process_time()
     while (spent := time.process_time() - start) < budget:
-        noise = normal(seed, at, range(count, count + chunk), shape[1] * shape[2] * 2, dtype=torch.float64)
-        for row in noise:
-            state = ngvi.step(state, target, row.reshape(shape), rate=own["rate"])
+        steps = range(count, count + chunk)
+        noise = normal(seed, at, steps, shape[1] * shape[2] * 2, dtype=torch.float64)
+        errors: Iterable[Tensor | None] = [None] * chunk
+        if "gradient_noise" in own:
+            white = normal(seed, streams(Purpose.GRADIENT, seeds), steps, shape[1] * shape[2] * 2, dtype=torch.float64)
+            errors = own["gradient_noise"] * white.reshape(chunk, *shape)
+        for row, error in zip(noise, errors, strict=True):
+            state = ngvi.step(state, target, row.reshape(shape), rate=own["rate"], error=error)
         count += chunk
         progress(min(1.0, spent / budget))
     cost = time.process_time() - start
@@ -161,6 +166,22 @@ MIXTURE = Experiment(
             "ngvi",
             {"rate": 0.005, "variance": 1.5, "components": 5, "samples": 10, "steps_at_a_time": 100},
             ours=("samples", "steps_at_a_time"),
+        ),
+        Method(
+            "ngvi-noisy",
+            "NGVI, noisy gradients",
+            "ngvi",
+            {"rate": 0.005, "variance": 1.5, "components": 5, "samples": 10, "steps_at_a_time": 100, "gradient_noise": 1.0},
+            ours=("*",),
+            note="gradients of U with noise N(0, I), those of the samplers",
+        ),
+        Method(
+            "ngvi-one",
+            "NGVI, noisy, one draw a step",
+            "ngvi",
+            {"rate": 0.005, "variance": 1.5, "components": 5, "samples": 1, "steps_at_a_time": 100, "gradient_noise": 1.0},
+            ours=("*",),
+            note="noisy gradients, and one draw of each component a step",
         ),
         Method("msgld", "MSGLD", "msgld", {"step_size": 0.05, "bias_factor": 10.0, "beta": 0.9}),
         Method(
