@@ -18,8 +18,9 @@ from langevin_paper.runner import missing_cells
 
 FOLDER = Path(paper.__file__).parent
 DEPENDENT = {  # modules by those that import them
-    "gaussian": (), "mixture": (), "landsat": (),
-    "ravine": ("ravine_search_settings", "ravine_search"), "ravine_search_settings": ("ravine_search",),
+    "gaussian": (), "mixture": (), "landsat": ("landsat_readings",), "landsat_readings": (),
+    "ravine": ("ravine_search_settings", "ravine_search", "ravine_readings", "ravine_defaults"), "ravine_readings": (),
+    "ravine_defaults": (), "ravine_search_settings": ("ravine_search",),
     "reheating": ("ravine_candidates", "ravine_search"), "ravine_candidates": ("ravine_search",), "ravine_search": (),
     "mnist": ("networks",), "cifar": ("networks",), "networks": (), "lenet": (), "tables": (),
     "uncertainty": ("mnist_ood", "digits"), "mnist_ood": (), "digits": (),

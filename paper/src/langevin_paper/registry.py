@@ -17,6 +17,7 @@ from langevin_paper.experiments.mixture import MIXTURE
 from langevin_paper.experiments.mnist_ood import MNIST_OOD
 from langevin_paper.experiments.networks import CIFAR10, CIFAR100, MNIST
 from langevin_paper.experiments.ravine import RAVINE
+from langevin_paper.experiments.ravine_defaults import RAVINE_DEFAULTS
 from langevin_paper.experiments.ravine_readings import RAVINE_READINGS
 from langevin_paper.experiments.ravine_search import RAVINE_SEARCH
 from langevin_paper.experiments.tables import TABLES, UCI
@@ -27,7 +28,8 @@ __all__ = ["EXPERIMENTS", "find"]
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
-        *(GAUSSIAN, MIXTURE, RAVINE, RAVINE_READINGS, RAVINE_SEARCH, LANDSAT, LANDSAT_READINGS, MNIST, CIFAR10, CIFAR100),
+        *(GAUSSIAN, MIXTURE, RAVINE, RAVINE_READINGS, RAVINE_SEARCH, RAVINE_DEFAULTS),
+        *(LANDSAT, LANDSAT_READINGS, MNIST, CIFAR10, CIFAR100),
         *(LAW, INTEGRATOR, EFFICIENCY, INVARIANT_RAVINE, MINIBATCH, LENET, MNIST_OOD, DIGITS, UCI, TABLES),
     )
 }
