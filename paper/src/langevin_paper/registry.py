@@ -13,7 +13,7 @@ from langevin_paper.experiments.landsat import LANDSAT
 from langevin_paper.experiments.landsat_readings import LANDSAT_READINGS
 from langevin_paper.experiments.lenet import LENET
 from langevin_paper.experiments.minibatch.atlas import MINIBATCH
-from langevin_paper.experiments.mixture import MIXTURE
+from langevin_paper.experiments.mixture import MIXTURE, NOISY
 from langevin_paper.experiments.mnist_ood import MNIST_OOD
 from langevin_paper.experiments.networks import CIFAR10, CIFAR100, MNIST
 from langevin_paper.experiments.ravine import RAVINE
@@ -28,7 +28,7 @@ __all__ = ["EXPERIMENTS", "find"]
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
-        *(GAUSSIAN, MIXTURE, RAVINE, RAVINE_READINGS, RAVINE_SEARCH, RAVINE_DEFAULTS),
+        *(GAUSSIAN, MIXTURE, NOISY, RAVINE, RAVINE_READINGS, RAVINE_SEARCH, RAVINE_DEFAULTS),
         *(LANDSAT, LANDSAT_READINGS, MNIST, CIFAR10, CIFAR100),
         *(LAW, INTEGRATOR, EFFICIENCY, INVARIANT_RAVINE, MINIBATCH, LENET, MNIST_OOD, DIGITS, UCI, TABLES),
     )
