@@ -109,13 +109,13 @@ def test_a_factor_of_the_energy_is_the_same_steps_on_the_energy(name, factor):
     stated = {key: value for key, value in STATED[name].items() if key not in ("sampler", "step_size")}
     steps = step_decay(STATED[name]["step_size"], factor=0.5, every=2)
     plain = getattr(lv, STATED[name]["sampler"])(step_size=steps, temperature=TAU, **stated)
-    np.testing.assert_allclose(walk(kernel_of(STATED[name], reading, 1.0)), walk(plain, factor), rtol=1e-9)
+    np.testing.assert_allclose(walk(kernel_of(STATED[name], reading)), walk(plain, factor), rtol=1e-9)
 
 
 def test_the_literal_reading_has_the_appendixs_settings():
     for name, stated in STATED.items():
         plain = RAVINE.method(name).kernel(temperature=1.0)
-        np.testing.assert_allclose(walk(kernel_of(stated, LITERAL, 1.0)), walk(plain), rtol=1e-12)
+        np.testing.assert_allclose(walk(kernel_of(stated, LITERAL)), walk(plain), rtol=1e-12)
 
 
 def test_batches_with_replacement_are_others_and_repeat_rows():

@@ -26,7 +26,7 @@ STATED = {name: {"sampler": RAVINE.method(name).sampler, **RAVINE.method(name).s
 """Table 5 of the appendix."""
 
 
-def kernel_of(stated: Mapping[str, Any], reading: Mapping[str, Any], temperature: float) -> Kernel:
+def kernel_of(stated: Mapping[str, Any], reading: Mapping[str, Any]) -> Kernel:
     """Make a sampler with the stated settings on c U, as one on U that takes the same steps.
 
     With gradients c g, ε g becomes (ε c) g and the noise sqrt(2 ε τ) is that of ε c at temperature τ / c; ASGLD's m / sqrt(V + λ)
@@ -41,7 +41,7 @@ def kernel_of(stated: Mapping[str, Any], reading: Mapping[str, Any], temperature
         own |= {"bias_factor": own["bias_factor"] / scale, "eps_root": own["eps_root"] / scale**2}
     if sampler == "psgld":
         own["num_data"] = 1 / scale
-    return SAMPLERS[sampler](**own, temperature=temperature * reading["temperature"] / scale)
+    return SAMPLERS[sampler](**own, temperature=reading["temperature"] / scale)
 
 
 def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Progress) -> Results:
@@ -50,13 +50,13 @@ def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Prog
     centre = torch.tensor(given["truth"] if reading["start_at_truth"] else (0.0, 0.0), dtype=torch.float64)
     starts = centre + normal_starts(seeds, 2, seed=given["seed"], std=reading["start_std"])
     results: Results = {seed: {} for seed in seeds}
-    for number, (name, stated) in enumerate(reading["stated"].items()):
+    for number, (name, stated) in enumerate(given["stated"].items()):
 
         def told(share: float, number: int = number) -> None:
-            progress((number + share) / len(reading["stated"]))
+            progress((number + share) / len(given["stated"]))
 
         means = mean_positions(
-            [kernel_of(stated, reading, given["temperature"])], target_of({**given, "prior_std": reading["prior_std"]}), starts,
+            [kernel_of(stated, reading)], target_of({**given, "prior_std": reading["prior_std"]}), starts,
             stacked_data(seeds, given), chains=seeds, num_steps=given["num_steps"], warmup=given["warmup"],
             batch_size=given["batch_size"], seed=given["seed"], progress=told, replace=reading["replacement"],
         )[0]  # fmt: skip
@@ -83,10 +83,9 @@ def _found(mean: Tensor, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 LITERAL: dict[str, Any] = {
-    "stated": STATED,
     "energy_factor": 1.0,  # what U, prior included, is multiplied by
     "step_factor": 1.0,  # what the stated ε is multiplied by, the noise with it
-    "temperature": 1.0,
+    "temperature": ravine.SHARED["temperature"],
     "decay": None,
     "prior_std": ravine.SHARED["prior_std"],
     "start_std": ravine.SHARED["start_std"],
@@ -136,7 +135,11 @@ READINGS = (
     _reading("replacement-halved", "with replacement, halved every 30 epochs", replacement=True, decay=HALVED),
 )
 
-SHARED = {name: value for name, value in ravine.SHARED.items() if name not in ("prior_std", "start_std")} | {"stated_for": 30_000}
+SHARED: dict[str, Any] = {
+    **{name: value for name, value in ravine.SHARED.items() if name not in LITERAL},
+    "stated": STATED,
+    "stated_for": 30_000,  # steps: decays shrink with the run
+}
 
 RAVINE_READINGS = Experiment(
     name="ravine-readings",
