@@ -41,10 +41,11 @@ def _reading(name: str, label: str, **settings: Any) -> Reading:
 
 READINGS = (
     _reading("mean", "V of grad U / N, from the first gradient on"),
-    _reading("zero", "the same, V₀ = 0", start_at="zero"),
+    _reading("zero", "V of grad U / N, V₀ = 0", start_at="zero"),
     _reading("before", "G of the gradients before, V from the first", order="before"),
     _reading("before-zero", "G of the gradients before, V₀ = 0: section 2 to the letter", order="before", start_at="zero"),
     _reading("batch-sum", "V of the batch's sum, n / N of grad U", num_data=NUM_DATA / BATCH),
+    _reading("batch-sum-zero", "V of the batch's sum, V₀ = 0", num_data=NUM_DATA / BATCH, start_at="zero"),
     _reading("root-n", "V of grad U / √N", num_data=NUM_DATA**0.5),
     _reading("plain-noise", "noise without G", spread="plain"),
     _reading("plain-noise-batch-sum", "V of the batch's sum, noise without G", num_data=NUM_DATA / BATCH, spread="plain"),
