@@ -69,6 +69,15 @@ def test_a_reading_that_gives_table_1_is_named():
     assert none.endswith("none.")
 
 
+def test_a_start_at_the_truth_is_no_reading():
+    first, second, third = FINDINGS["ravine-readings"](
+        view(RAVINE_READINGS, "paper", {"literal": runs(sghmc=2), "truth": runs(psgld=5)})
+    )
+    assert first.startswith("1 reading. ")
+    assert "pSGLD 0 of 5" in second
+    assert "pSGLD 5 of 5" in third
+
+
 def test_a_reading_of_psgld_within_chance_is_named():
     near = [{"train": 93.8 + 0.1 * k, "test": 90.6 + 0.1 * k} for k in range(3)]
     far = [{"train": 93.8 + 0.1 * k, "test": 80.6 + 0.1 * k} for k in range(3)]

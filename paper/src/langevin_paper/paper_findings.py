@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from langevin_paper.compare import differs, interval, summarise
 from langevin_paper.contents import value_of
@@ -48,6 +49,10 @@ def _published_difference(published: Mapping[str, Published], above: str, below:
     return f"{_signed(one.mean - other.mean)} ± {error:.2f} (standard error, {one.n} and {other.n} runs)"
 
 
+def _number(readings: Mapping[str, Any]) -> str:
+    return f"{len(readings)} reading{'s' if len(readings) > 1 else ''}"
+
+
 def _signed(value: float) -> str:
     return f"{value:+.2f}".replace("-", "−")
 
@@ -55,8 +60,14 @@ def _signed(value: float) -> str:
 def ravine_reading_findings(view: View) -> list[str]:
     """Say which reading gives the counts of table 1, and how often each sampler finds the truth at best."""
     counts: dict[str, dict[str, tuple[int, int]]] = {}
-    for label, results in view.by_label().items():
-        counts[label] = {name: (round(sum(r[name]["near"] for r in results)), len(results)) for name in results[0]}
+    stayed: dict[str, tuple[int, int]] = {}  # where runs start at the truth: no reading, for no one would
+    for method in view.experiment.methods:
+        if results := view.results(method):
+            own = {name: (round(sum(r[name]["near"] for r in results)), len(results)) for name in results[0]}
+            if method.settings["start_at_truth"]:
+                stayed = own
+            else:
+                counts[method.label] = own
     if not counts:
         return []
     columns = view.experiment.tables[0].columns
@@ -73,10 +84,14 @@ def ravine_reading_findings(view: View) -> list[str]:
         where = [label for label, own in counts.items() if own[name] == most]
         in_words = f"“{where[0]}”" + (f" and {len(where) - 1} more" if len(where) > 1 else "")
         best.append(f"{shown} {most[0]} of {most[1]}" + (f" ({in_words})" if most[0] else ""))
-    return [
-        f"{len(counts)} readings. With the paper's counts in all five columns: {'; '.join(same) or 'none'}.",
+    sentences = [
+        f"{_number(counts)}. With the paper's counts in all five columns: {'; '.join(same) or 'none'}.",
         f"The most that a sampler reaches by any of them: {', '.join(best)}.",
     ]
+    if stayed:
+        shown = ", ".join(f"{labels[name]} {count} of {n}" for name, (count, n) in stayed.items())
+        sentences.append(f"Started at the truth, with the settings to the letter, runs whose mean is near it: {shown}.")
+    return sentences
 
 
 def landsat_reading_findings(view: View) -> list[str]:
@@ -99,6 +114,6 @@ def landsat_reading_findings(view: View) -> list[str]:
     least = min(offsets, key=lambda label: offsets[label])
     within = "; ".join(f"“{label}”" for label in near) or "none"
     return [
-        f"{len(offsets)} readings. Within chance of the published row in both columns (Welch's test, p ≥ 0.01): {within}. Nearest: "
+        f"{_number(offsets)}. Within chance of the published row in both columns (Welch's test, p ≥ 0.01): {within}. Nearest: "
         f"“{least}”, off by at most {offsets[least]:.3f} points."
     ]
