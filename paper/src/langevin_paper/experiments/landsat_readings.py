@@ -75,7 +75,7 @@ LANDSAT_READINGS = Experiment(
                 Column("test", "test accuracy", 3, {method.name: TEST["psgld"] for method in READINGS}, "high"),
             ),
             note="Every row is held against the same published one. A reading that is within chance of it is possible, not proved: "
-            f"{len(READINGS)} were tried, some of them because the first ones failed.",
+            f"{len(READINGS)} were thought of, some of them because the first ones failed; those that were run are shown.",
         ),
     ),
     settings=(
