@@ -92,3 +92,15 @@ def test_noise_of_the_wrong_shape_is_refused():
     state = ngvi.start(range(1), components=2, dim=2, variance=1.0)
     with pytest.raises(ValueError, match="runs, samples, components, dim"):
         ngvi.step(state, mixture(), torch.zeros(1, 10, 3, 2, dtype=torch.float64), rate=0.1)
+
+
+def test_errors_of_the_gradients_enter_the_step_and_average_out():
+    state, target = fit(mixture(), 2, 30, 0.05, runs=1), mixture()
+    samples = noise(1, 7, 10, 2)
+    plain = ngvi.step(state, target, samples, rate=0.01)
+    same = ngvi.step(state, target, samples, rate=0.01, error=torch.zeros_like(samples))
+    assert all(torch.equal(a, b) for a, b in zip(plain[:3], same[:3], strict=True))
+    error = noise(1, 8, 10, 2)
+    up, down = (ngvi.step(state, target, samples, rate=0.01, error=sign * error) for sign in (1, -1))
+    assert not torch.allclose(up.means, plain.means)
+    assert torch.allclose((up.precisions + down.precisions) / 2, plain.precisions)

@@ -246,3 +246,10 @@ def test_listings_show_every_run(tmp_path):
     make(tmp_path, [3.14, 2.72])
     (section,) = report.make_page(tmp_path).sections
     assert section.listings[0].rows[0][2:] == (("3.1", "2.7"), ("1.0", "2.0"))
+
+
+def test_the_page_says_when_it_was_run(tmp_path):
+    make(tmp_path, [1.0, 2.0], finished="2026-11-16T01:10:16+00:00")
+    assert "run 2026-11-16 " in text_of(page(tmp_path))
+    make(tmp_path, [1.0, 2.0], method="bad", finished="2026-11-18T01:10:16+00:00")
+    assert "run 2026-11-16 to 2026-11-18 " in text_of(page(tmp_path))

@@ -10,7 +10,7 @@ from torch import Tensor
 from langevin.engines import run_blocks, side_by_side
 from langevin.gradients import Draws, GradientFn
 from langevin.kernels import Kernel
-from langevin.noise import Purpose, batch_indices, streams
+from langevin.noise import Purpose, batch_indices, integers, streams
 from langevin.targets import Batch, Evaluation, Target
 from langevin_paper.spec import Progress
 
@@ -29,6 +29,7 @@ def mean_positions(
     batch_size: int,
     seed: int,
     progress: Progress,
+    replace: bool = False,
 ) -> Tensor:
     """Run every kernel on every data set and return the means of what `sample` would keep, (settings, data sets, dim).
 
@@ -45,6 +46,7 @@ def mean_positions(
         batch_size: rows a step.
         seed: of noise and batches.
         progress: is told the share done.
+        replace: draw every row of a batch from all data, in place of epochs in which each comes once.
 
     Returns:
         Means; not finite where a chain went non-finite. Such a chain disturbs no other.
@@ -55,7 +57,11 @@ def mean_positions(
     kernel = side_by_side(kernels, num_sets).for_run(warmup, position)
 
     def draw(steps: range) -> Draws:
-        rows = batch_indices(seed, streams(Purpose.BATCH, chains), steps, batch_size, num_data).transpose(0, 1).flatten(1)
+        if replace:
+            drawn = integers(seed, streams(Purpose.ROWS, chains), steps, batch_size, (num_data,))[..., 0]
+        else:
+            drawn = batch_indices(seed, streams(Purpose.BATCH, chains), steps, batch_size, num_data)
+        rows = drawn.transpose(0, 1).flatten(1)
         return tuple(column.gather(1, rows).view(num_sets, len(steps), -1).transpose(0, 1) for column in columns)
 
     def evaluate(position: Tensor, drawn: Draws) -> Evaluation:

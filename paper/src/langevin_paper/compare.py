@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from langevin_paper.spec import Published
 
-__all__ = ["LEVEL", "RULE", "Summary", "differs", "fisher", "summarise", "welch"]
+__all__ = ["LEVEL", "RULE", "Summary", "differs", "fisher", "interval", "summarise", "welch"]
 
 LEVEL = 0.01
 RULE = (
@@ -45,6 +45,23 @@ def summarise(values: Sequence[float | None]) -> Summary | None:
     return Summary(n, mean, math.sqrt(variance / n))
 
 
+def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
+    """Return Student's interval of the mean; None for fewer than two values.
+
+    Example:
+        >>> low, high = interval([1.0, 2.0, 3.0])
+        >>> f"{low:.2f} {high:.2f}"
+        '-0.48 4.48'
+    """
+    summary = summarise(values)
+    if summary is None or summary.error is None:
+        return None
+    from scipy.stats import t  # type: ignore[import-untyped] # ArviZ brings SciPy
+
+    half = float(t.ppf((1 + level) / 2, summary.n - 1)) * summary.error
+    return summary.mean - half, summary.mean + half
+
+
 def welch(ours: Summary, published: Published) -> float | None:
     """Return the two-sided p-value of equal means; None where a standard error is missing or both are zero.
 
@@ -58,7 +75,7 @@ def welch(ours: Summary, published: Published) -> float | None:
     squares = ours.error**2, published.error**2
     if sum(squares) == 0:
         return None
-    from scipy.stats import t  # type: ignore[import-untyped] # ArviZ brings SciPy
+    from scipy.stats import t
 
     degrees = sum(squares) ** 2 / (squares[0] ** 2 / (ours.n - 1) + squares[1] ** 2 / (published.n - 1))
     return float(2 * t.sf(abs(ours.mean - published.mean) / math.sqrt(sum(squares)), degrees))

@@ -104,6 +104,7 @@ class Timing:
     seeds: str
     seconds: float
     cpu_seconds: float
+    date: str  # of its end
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,12 @@ class Section:
     def has_published(self) -> bool:
         """Whether a number of the paper stands beside ours."""
         return any(view.has_published for view in self.tables) or any(row[3] for view in self.listings for row in view.rows)
+
+    @property
+    def dates(self) -> str:
+        """The day on which it was run, or the first and the last."""
+        days = sorted({timing.date for timing in self.timings})
+        return " to ".join(dict.fromkeys((days[0], days[-1]))) if days else ""
 
     @property
     def seconds(self) -> float:

@@ -11,6 +11,7 @@ from langevin_paper.atlas_findings import atlas_findings
 from langevin_paper.experiments.invariant.problems import TITLES
 from langevin_paper.experiments.tables import PUBLISHED
 from langevin_paper.figures import View
+from langevin_paper.paper_findings import landsat_reading_findings, ranking_findings, ravine_reading_findings
 
 __all__ = ["FINDINGS"]
 
@@ -175,6 +176,10 @@ FINDINGS: dict[str, Callable[[View], list[str]]] = {
     "invariant-efficiency": _efficiency,
     "invariant-ravine": _ravine,
     "minibatch": atlas_findings,
+    "ravine-readings": ravine_reading_findings,
+    "landsat-readings": landsat_reading_findings,
+    "cifar10": ranking_findings,
+    "cifar100": ranking_findings,
     "uci": _uci,
     "tables": _tables,
 }

@@ -6,19 +6,25 @@ import itertools
 
 from torch import Tensor, nn
 
+from langevin_paper.linear import OneDNNLinear
+
 __all__ = ["mlp", "resnet18"]
 
 
-def mlp(*sizes: int) -> nn.Sequential:
+def mlp(*sizes: int, onednn: bool = False) -> nn.Sequential:
     """Make a fully connected network with ReLU between the layers; its input is flattened.
+
+    With `onednn` its products on a CPU are oneDNN's, which differ by rounding (`OneDNNLinear`); torch's transforms know nothing of
+    those, so it is for plain training only.
 
     Example:
         >>> sum(p.numel() for p in mlp(36, 30, 30, 6).parameters())  # Landsat
         2226
     """
     layers: list[nn.Module] = [nn.Flatten()]
+    linear = OneDNNLinear if onednn else nn.Linear
     for fan_in, fan_out in itertools.pairwise(sizes):
-        layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
+        layers += [linear(fan_in, fan_out), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
 

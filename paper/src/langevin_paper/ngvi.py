@@ -65,12 +65,16 @@ def draw(state: MixtureState, noise: Tensor) -> Tensor:
     return state.means[:, None] + moved.permute(0, 3, 1, 2)
 
 
-def step(state: MixtureState, target: Target, noise: Tensor, *, rate: float) -> MixtureState:
-    """Take one step; `noise` is standard normal, (runs, samples, components, dim)."""
+def step(state: MixtureState, target: Target, noise: Tensor, *, rate: float, error: Tensor | None = None) -> MixtureState:
+    """Take one step; `noise` is standard normal, (runs, samples, components, dim).
+
+    `error`, of the same shape, is added to the gradients of U: those of minibatches are known up to such errors only.
+    """
     if noise.ndim != 4 or noise.shape[0] != len(state.means) or noise.shape[2:] != state.means.shape[1:]:
         raise needs("step", "noise", "shape (runs, samples, components, dim)", tuple(noise.shape))
     z = draw(state, noise)
     value, slope = _excess(state, target, z)
+    slope = slope if error is None else slope + error
     pull = torch.einsum("rcij,rscj->rsci", state.precisions, z - state.means[:, None])
     hessian = torch.einsum("rsci,rscj->rcij", pull, slope) / noise.shape[1]
     change = 0.5 * rate * (hessian + hessian.mT)

@@ -10,12 +10,15 @@ from langevin_paper.experiments.invariant.integrator import INTEGRATOR
 from langevin_paper.experiments.invariant.law import LAW
 from langevin_paper.experiments.invariant.ravine import INVARIANT_RAVINE
 from langevin_paper.experiments.landsat import LANDSAT
+from langevin_paper.experiments.landsat_readings import LANDSAT_READINGS
 from langevin_paper.experiments.lenet import LENET
 from langevin_paper.experiments.minibatch.atlas import MINIBATCH
-from langevin_paper.experiments.mixture import MIXTURE
+from langevin_paper.experiments.mixture import MIXTURE, NOISY
 from langevin_paper.experiments.mnist_ood import MNIST_OOD
 from langevin_paper.experiments.networks import CIFAR10, CIFAR100, MNIST
 from langevin_paper.experiments.ravine import RAVINE
+from langevin_paper.experiments.ravine_defaults import RAVINE_DEFAULTS
+from langevin_paper.experiments.ravine_readings import RAVINE_READINGS
 from langevin_paper.experiments.ravine_search import RAVINE_SEARCH
 from langevin_paper.experiments.tables import TABLES, UCI
 from langevin_paper.spec import Experiment
@@ -25,7 +28,8 @@ __all__ = ["EXPERIMENTS", "find"]
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
-        *(GAUSSIAN, MIXTURE, RAVINE, RAVINE_SEARCH, LANDSAT, MNIST, CIFAR10, CIFAR100),
+        *(GAUSSIAN, MIXTURE, NOISY, RAVINE, RAVINE_READINGS, RAVINE_SEARCH, RAVINE_DEFAULTS),
+        *(LANDSAT, LANDSAT_READINGS, MNIST, CIFAR10, CIFAR100),
         *(LAW, INTEGRATOR, EFFICIENCY, INVARIANT_RAVINE, MINIBATCH, LENET, MNIST_OOD, DIGITS, UCI, TABLES),
     )
 }

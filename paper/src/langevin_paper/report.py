@@ -237,7 +237,10 @@ def _timings(view: View) -> tuple[Timing, ...]:
     for method in view.experiment.methods:
         own = [record for record in view.records if record.method == method.name]
         cells = {(record.seeds, record.finished): record for record in own}
-        lines += [Timing(method, _seeds(cell.seeds), cell.seconds, cell.cpu_seconds) for _, cell in sorted(cells.items())]
+        lines += [
+            Timing(method, _seeds(cell.seeds), cell.seconds, cell.cpu_seconds, cell.finished[:10])
+            for _, cell in sorted(cells.items())
+        ]
     return tuple(lines)
 
 

@@ -37,7 +37,7 @@ class MLP(Network):
 
     @override
     def build(self) -> nn.Module:
-        return mlp(*self.sizes)
+        return mlp(*self.sizes, onednn=True)
 
 
 @dataclass(frozen=True)

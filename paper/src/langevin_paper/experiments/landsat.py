@@ -164,7 +164,10 @@ LANDSAT = Experiment(
         Setting("features", "raw values divided by 255", "ours", "not given; standardised ones overfit"),
         Setting("initialisation", "PyTorch's default for Linear", "ours", "not given"),
         Setting(
-            "V of pSGLD", "starts at the first squared gradient; no Γ term", "ours", "scale of the gradient not given: both are run"
+            "V of pSGLD",
+            "starts at the first squared gradient; no Γ term",
+            "ours",
+            "scale of the gradient not given: two are run here, more in landsat-readings",
         ),
         Setting("quick and short scales", "1/100 and 1/10 of the epochs, halved ten times as well", "ours"),
     ),

@@ -29,12 +29,12 @@ SCALES = {
     for scale in (
         # Averages are over epochs of stage II only.
         Scale("quick", {**SHARED, "epochs": (1, 2), "averaged_epochs": 1, "rows": (2_000, 1_000)}, num_seeds=1, seconds=10),
-        Scale("short", {**SHARED, "epochs": (10, 15), "averaged_epochs": 5, "rows": None}, num_seeds=3, seconds=260),
+        Scale("short", {**SHARED, "epochs": (10, 15), "averaged_epochs": 5, "rows": None}, num_seeds=3, seconds=80),
         Scale(
             "paper",
             {**SHARED, "epochs": (100, 150), "averaged_epochs": 5, "rows": None},
             num_seeds=3,
-            seconds=2_600,
+            seconds=800,
             is_paper=True,
         ),
     )

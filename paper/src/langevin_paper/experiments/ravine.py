@@ -163,9 +163,9 @@ RAVINE = Experiment(
     ),
     scales=(
         Scale("quick", {**_WITH_PATH, "num_steps": 3_000, "warmup": 1_000, "compile": False}, num_seeds=5, seconds=3),
-        Scale("short", {**_WITH_PATH, "num_steps": 10_000, "warmup": 3_000, "compile": True}, num_seeds=5, seconds=12),
+        Scale("short", {**_WITH_PATH, "num_steps": 10_000, "warmup": 3_000, "compile": False}, num_seeds=5, seconds=3),
         Scale(
-            "paper", {**_WITH_PATH, "num_steps": 30_000, "warmup": 10_000, "compile": True}, num_seeds=5, seconds=15, is_paper=True
+            "paper", {**_WITH_PATH, "num_steps": 30_000, "warmup": 10_000, "compile": False}, num_seeds=5, seconds=6, is_paper=True
         ),
     ),
     run=run,
