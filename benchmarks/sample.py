@@ -410,7 +410,9 @@ def measure(problem, workers, rounds, seconds):
     """Return name -> (microseconds per step of each round, seconds of the first block beyond those of a later one)."""
     firsts, times = {}, {}
     if problem.chains * problem.dim >= 10_000:
-        np.ones(2**30, dtype=np.float32)  # a virtual machine is given its memory page by page when it is first touched: touch it now
+        np.ones(
+            2**30, dtype=np.float32
+        )  # a virtual machine is given its memory page by page when it is first touched: touch it now
     for worker in workers:
         first = worker.ask(problem=problem)
         if worker.name in (OURS, EAGER) and "error" not in first and "steps" in first:
