@@ -2,7 +2,7 @@
 
     python benchmarks/second_call.py | tee docs/benchmarks/second_call.txt
 
-A call of 10 blocks and a call of 2 give the time of a block, and so what is left of the short call, its first, eager steps included:
+A call of 10 blocks and a call of 2 give the time of a block, and so what is left of the short call, its eager steps included:
 medians of 9 pairs, in milliseconds. The first call compiles, where the code is not on disk.
 """
 

@@ -63,12 +63,14 @@ def _compile_a_loop() -> None:
     """Compile a run: torch's compiler keeps the headers that every later one needs."""
     import torch
 
-    import langevin as lv
+    from langevin import targets
+    from langevin.chains import sample
+    from langevin.samplers import sgld
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its draws are of no interest
-        target, start = lv.targets.gaussian([[1.0]]), torch.zeros(4, 1)
-        lv.sample(lv.sgld(0.1), target, start, num_steps=10_000, compile=True, progress=False)
+        target, start = targets.gaussian([[1.0]]), torch.zeros(4, 1)
+        sample(sgld(0.1), target, start, num_steps=10_000, compile=True, progress=False)
 
 
 def _verdict(word: str, found: list[Finding]) -> str:
