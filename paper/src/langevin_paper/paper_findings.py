@@ -16,6 +16,9 @@ __all__ = ["landsat_reading_findings", "ranking_findings", "ravine_reading_findi
 RANKINGS = (("msgld", "sghmc"), ("sghmc", "sgld"), ("msgld", "sgld"), ("asgld", "adam"))
 """Section 5.3: MSGLD over SGHMC over SGLD, ASGLD over Adam."""
 
+FEWEST = 3
+"""Pairs of seeds below which a ranking stays open, whatever the interval."""
+
 
 def ranking_findings(view: View) -> list[str]:
     """Say which of table 4's rankings are supported, contradicted or open: seeds share start and batches, so they are paired."""
@@ -32,7 +35,8 @@ def ranking_findings(view: View) -> list[str]:
         if ends is None:
             continue
         low, high = ends
-        verdict = "supported" if low > 0 else "contradicted" if high < 0 else "open"
+        is_open = len(seeds) < FEWEST or low <= 0 <= high
+        verdict = "open" if is_open else "supported" if low > 0 else "contradicted"
         sentences.append(
             f"{label[above]} over {label[below]}, test accuracy: {verdict} at this scale, {_signed((low + high) / 2)} points, 95 % "
             f"interval [{_signed(low)}, {_signed(high)}], {len(seeds)} seeds in pairs; "
