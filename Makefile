@@ -10,7 +10,7 @@ demo: .venv/installed
 	$(BIN)/langevin demo --out out/demo
 
 # Figures 1 to 4 and tables 1 and 2 at the paper's own scale; `langevin-paper list` estimates the minutes of these and of the others
-# (MNIST: a night; CIFAR: a GPU). Killed, it goes on where it stopped.
+# (MNIST: hours; CIFAR: a GPU). Killed, it goes on where it stopped.
 reproduce: .venv/installed
 	$(BIN)/langevin-paper run gaussian mixture ravine ravine-search landsat --scale paper --jobs 2 --out out/records
 	$(BIN)/langevin-paper report --records out/records --out out/report
