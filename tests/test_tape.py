@@ -54,12 +54,16 @@ def test_what_cannot_be_written_down_once_is_refused(function, reason):
     assert len(record(lambda: [(x + 1).mul_(2.0)], [x]).operations) == 2  # what was made inside may change
 
 
-def test_numpy_behind_torchs_back_is_found_by_a_second_recording():
-    def by_numpy(x):
-        return x + torch.from_numpy(np.sin(x.numpy()))
+def test_what_is_made_behind_torchs_back_is_found_by_a_second_recording():
+    def unseen(x):
+        with torch._C._DisableTorchDispatch():  # as a library of somebody's own may do
+            made = x.sin()
+        return x + made
 
     with pytest.raises(UnrecordableError, match="not the same at two places"):
-        twice(by_numpy, torch.ones(3))
+        twice(unseen, torch.ones(3))
+    with pytest.raises(UnrecordableError, match=r"must not leave torch \(Tensor.numpy"):
+        twice(lambda x: x + torch.from_numpy(np.sin(x.numpy())), torch.ones(3))
     assert len(twice(lambda x: x + torch.tensor([1.0, 2.0, float("nan")]), torch.ones(3)).constants) == 1
 
 

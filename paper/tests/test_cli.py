@@ -180,7 +180,7 @@ def test_the_module_lists_the_experiments_of_the_paper():
         assert word in done.stdout
     wrong = subprocess.run([*command, "run", "imagenet"], capture_output=True, text=True, timeout=60)
     assert wrong.returncode == 2
-    assert "one of gaussian, mixture, ravine, ravine-search, landsat" in wrong.stderr
+    assert "one of gaussian, mixture, mixture-noisy, ravine, ravine-readings" in wrong.stderr
 
 
 def test_the_command_has_one_name_however_it_is_called(monkeypatch, capsys):

@@ -182,7 +182,7 @@ def test_a_step_size_may_be_a_schedule_in_words():
 
 
 def test_an_unknown_experiment_is_answered_with_the_choices():
-    with pytest.raises(ValueError, match="one of gaussian, mixture, ravine, ravine-search, landsat"):
+    with pytest.raises(ValueError, match="one of gaussian, mixture, mixture-noisy, ravine, ravine-readings"):
         find("imagenet")
 
 

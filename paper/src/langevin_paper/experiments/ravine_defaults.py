@@ -58,7 +58,7 @@ def _row(name: str, label: str, sampler: str, note: str = "", **settings: Any) -
 RAVINE_DEFAULTS = Experiment(
     name="ravine-defaults",
     title="Long narrow ravines, by the library's defaults",
-    section="Section 4.3, table 1, with nothing set by hand",
+    section="Not in the paper: table 1 (section 4.3) with nothing set by hand",
     about="The regression of section 4.3 given to the library as a user would: `sample` without a sampler finds everything itself, "
     "and the other rows leave to it what they can. Data sets 2000 to 2019, which no one had looked at.",
     methods=(
