@@ -492,7 +492,7 @@ def head(workers, jax_python):
         "block takes beyond a later one, with empty caches; ours takes its first steps eagerly meanwhile. Trust the ratios. "
         "How time grows with chains, dimension and data: [growth](growth.md).",
         "",
-        f"SGMCMCJax 0.2.13 beside this JAX: {sgmcmcjax}.",
+        f"SGMCMCJax 0.2.13 beside this JAX: `{sgmcmcjax.partition(' (/')[0]}`.",  # without the place of this machine
     ]
 
 
