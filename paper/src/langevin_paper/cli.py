@@ -68,7 +68,7 @@ def list_experiments() -> None:
 @app.command()
 def run(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Experiments, or `all`.")],
-    scale: Annotated[str, typer.Option(help="quick, short or paper.")] = "quick",
+    scale: Annotated[str, typer.Option(help="quick, short or paper; CIFAR has long, too.")] = "quick",
     seeds: Annotated[str, typer.Option(help="Such as 0-4 or 0,2,7; those of the scale by default.")] = "",
     methods: Annotated[str, typer.Option(help="Such as sgld,msgld; all by default.")] = "",
     jobs: Annotated[int, typer.Option(min=1, help="Processes; torch's threads are shared out among them.")] = 1,

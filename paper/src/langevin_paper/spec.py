@@ -76,7 +76,7 @@ class Scale:
     """How much is run.
 
     Args:
-        name: quick, short or paper.
+        name: quick, short, paper; long, where there is one, lies between the last two.
         settings: plain values that the experiment's `run` reads: every number that a result depends on stands here or in the
             method's settings, so that records hold it.
         num_seeds: seeds 0, 1, ... that are run by default.

@@ -101,8 +101,8 @@ def _cifar(num_classes: int) -> Experiment:
         title=f"CIFAR-{num_classes}",
         section="Section 5.3, table 4",
         about="ResNet-18 with augmentation, by SGD, Adam and the samplers. The paper's run is 250 epochs of 50,000 images and "
-        "wants a GPU. The short scale is REDUCED: an eighth of the width, 4,000 images, 10 epochs; it shows early convergence and "
-        "can not be compared with the published numbers.",
+        "wants a GPU. The scales short and long are REDUCED: an eighth of the width, 4,000 images, 10 and 40 epochs with the "
+        "schedule in proportion; they can not be compared with the published numbers, and show which rankings hold there.",
         methods=_methods(cifar.METHODS[num_classes], ("ASGLD invariant", "MSGLD invariant")),
         scales=tuple(cifar.SCALES[num_classes].values()),
         run=run,
@@ -110,7 +110,7 @@ def _cifar(num_classes: int) -> Experiment:
             Table(
                 "Table 4: accuracy in percent, averaged over the last five epochs",
                 _columns(cifar.PUBLISHED[num_classes], 5, ACCURACIES),
-                note="The short scale is a reduced experiment: narrower network, fewer images, fewer epochs.",
+                note="Below the paper scale this is a reduced experiment: narrower network, fewer images, fewer epochs.",
             ),
         ),
         settings=_settings(cifar.NOTES),

@@ -98,6 +98,10 @@ class Symbol:
         """Return e to this power, as `Tensor.exp` does."""
         return self.program.operate("exponential({})", self)
 
+    def sigmoid(self) -> Symbol:
+        """Return ``1 / (1 + exp(-x))``, as `Tensor.sigmoid` does; where exp overflows, 1 / infinity is 0."""
+        return 1 / (1 + (-self).exp())
+
     def log(self) -> Symbol:
         """Return the natural logarithm, as `Tensor.log` does."""
         return self.program.operate("natural_logarithm({})", self)

@@ -94,9 +94,7 @@ class SpikeSlab(Prior):
     @override
     def gradient(self, position: Tensor) -> Tensor:
         # The share of the spike among the two densities at theta pulls with the spike's precision, the rest with the slab's.
-        # Written with exp, not sigmoid, so that the fused engine can trace it; exp may overflow to infinity, 1 / infinity is 0.
-        exponent = (0.5 * self.precision_gap) * (position * position) - self.log_odds
-        spike_share = 1 / (1 + exponent.exp())
+        spike_share = (self.log_odds - (0.5 * self.precision_gap) * (position * position)).sigmoid()
         return position * (1 / self.slab_std**2 + self.precision_gap * spike_share)
 
 
