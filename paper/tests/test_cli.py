@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -153,9 +154,11 @@ def test_ctrl_c_keeps_the_finished_cells_and_says_so(tmp_path, sign, done):
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert f"interrupted; {done} of 2 cells are done and recorded, and the same command goes on from here" in errors
+    told = re.search(r"interrupted; (\d) of 2 cells are done and recorded, and the same command goes on from here", errors)
+    assert told, errors
+    assert done <= int(told[1]) <= 1  # on a busy machine the first cell may end before the interrupt comes
     assert "Traceback" not in errors
-    if done:
+    if int(told[1]):
         found = read_records(out)
         assert not found.problems
         assert {record.method for record in found.records} == {"good"}

@@ -9,18 +9,21 @@ import pytest
 import torch
 from langevin_paper.batched import mean_positions
 from langevin_paper.chains import normal_starts
+from langevin_paper.curvature import WithCurvature
 from langevin_paper.experiments.landsat import LANDSAT
 from langevin_paper.experiments.landsat_readings import LANDSAT_READINGS, READINGS
 from langevin_paper.experiments.ravine import RAVINE, stacked_data
 from langevin_paper.experiments.ravine_defaults import RAVINE_DEFAULTS
 from langevin_paper.experiments.ravine_readings import LITERAL, RAVINE_READINGS, SHARED, STATED, kernel_of
+from langevin_paper.models import mlp
 from langevin_paper.psgld import PSGLDReading
 from langevin_paper.spec import Scale
 from langevin_paper.worker import Cell, execute
 
 import langevin as lv
+from langevin.kernels import StepInputs
 from langevin.schedules import step_decay
-from langevin.targets import Evaluation, ravine
+from langevin.targets import Batch, Evaluation, ravine
 
 EPSILON, TAU, N = 0.01, 0.3, 50.0
 
@@ -85,6 +88,66 @@ def test_a_reading_of_psgld_is_its_formula(settings, hand):
 def test_with_nothing_changed_it_is_the_librarys_psgld():
     library = lv.psgld(EPSILON, beta=0.9, eps=1e-3, num_data=N, temperature=TAU)
     np.testing.assert_allclose(walk(PSGLDReading("psgld", EPSILON, TAU, beta=0.9, eps=1e-3, num_data=N)), walk(library), rtol=1e-12)
+
+
+def test_gamma_is_the_slope_of_the_metric():
+    kernel = PSGLDReading("psgld", EPSILON, TAU, beta=0.9, eps=1e-3, num_data=N, gamma=True)
+    plain = PSGLDReading("psgld", EPSILON, TAU, beta=0.9, eps=1e-3, num_data=N)
+    θ = torch.tensor([[0.9, -0.4, 1.3]], dtype=torch.float64)
+    average = torch.tensor([[0.3, 0.1, 2.0]], dtype=torch.float64)
+    noise = torch.tensor([[[0.5, -1.0, 0.2]]], dtype=torch.float64)
+    inputs = StepInputs(EPSILON, TAU)
+
+    def metric(θ):
+        return 1 / (1e-3 + (0.9 * average + 0.1 * ((4 * θ**3 + 4 * θ) / N) ** 2).sqrt())
+
+    slope = torch.func.vjp(metric, θ)[1](torch.ones_like(θ))[0]
+    gradient, curvature, nothing = 4 * θ**3 + 4 * θ, 12 * θ**2 + 4, torch.zeros_like(θ)
+    energy = torch.zeros(1, dtype=θ.dtype)
+    without, _ = plain.update(θ, Evaluation(energy, gradient), noise, (average,), inputs)
+    doubled = [torch.cat(pair, -1) for pair in ((θ, nothing), (gradient, curvature), (average, nothing))]
+    found, _ = kernel.update(doubled[0], Evaluation(energy, doubled[1]), torch.cat([noise, noise], -1), (doubled[2],), inputs)
+    torch.testing.assert_close(found, torch.cat([without + EPSILON * TAU * slope, nothing], -1), rtol=1e-12, atol=0)
+    with pytest.raises(ValueError, match=r"gamma=\.\.\.\) needs False where order"):
+        PSGLDReading("psgld", EPSILON, TAU, order="before", gamma=True)
+
+
+@pytest.mark.parametrize("per_chain", [False, True])
+def test_the_diagonal_is_that_of_the_hessian(per_chain):
+    sizes, chains, n, num_data, std = (5, 4, 4, 3), 2, 7, 70, 0.5
+    network = mlp(*sizes).double()
+    posterior = lv.Posterior(network, "categorical", prior=lv.priors.gaussian(std=std), num_data=num_data)
+    target = WithCurvature(posterior, sizes, std)
+    start = target.init(chains, seed=3)
+    assert start.shape == (chains, 2 * posterior.dim)
+    x = torch.linspace(-2, 3, chains * n * 5, dtype=torch.float64).sin().view(chains, n, 5)
+    y = torch.arange(chains * n).view(chains, n) % 3
+    batch = Batch((x, y), num_data, True) if per_chain else Batch((x[0], y[0]), num_data, False)
+    _, gradient = target.evaluate(start, batch)
+    for chain in range(chains):
+        own = chain if per_chain else 0
+
+        def alone(θ, own=own):
+            logits = posterior.output_fn(θ, x[own])
+            loss = torch.nn.functional.cross_entropy(logits, y[own], reduction="sum")
+            return num_data / n * loss + (θ * θ).sum() / (2 * std**2)
+
+        θ = start[chain, : posterior.dim]
+        hessian = torch.func.jacrev(torch.func.grad(alone))(θ)
+        wanted = torch.cat([torch.func.grad(alone)(θ), hessian.diagonal()])
+        torch.testing.assert_close(gradient[chain], wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_a_cell_with_gamma_runs_as_one_without(tmp_path):
+    scale = Scale("tiny", {**LANDSAT.scale("quick").settings, "epochs": 1, "averaged_steps": 50, "compile": False}, 1, 1.0)
+    found = {
+        name: execute(Cell(LANDSAT_READINGS, scale, LANDSAT_READINGS.method(name), range(1)), tmp_path / name, lambda share: None)
+        for name in ("mean", "gamma")
+    }
+    assert {outcome.error for outcome in found.values()} == {None}
+    plain, gamma = (outcome.results[0]["train_error"] for outcome in found.values())
+    assert plain.shape == gamma.shape
+    assert np.isfinite(gamma).all()
 
 
 def test_a_word_that_is_not_known_is_refused():

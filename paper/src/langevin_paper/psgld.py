@@ -35,6 +35,8 @@ class PSGLDReading(Kernel):
         prior_precision: of a Gaussian prior that is left out of V and of the metric, as a weight decay that is added to the step;
             0 for the prior as part of U.
         step_factor: h / ε; ½ is Li et al.'s form, whose ε is twice ours.
+        gamma: whether ``h τ Γ`` is added to the step, with ``Γ = dG / dθ = -G**2 (1 - β) g H / (num_data**2 sqrt(V'))`` and H the
+            diagonal of the Hessian, which has to be the second half of the gradient (`WithCurvature`).
     """
 
     beta: float = 0.9
@@ -46,6 +48,7 @@ class PSGLDReading(Kernel):
     spread: str = "metric"
     prior_precision: float = 0.0
     step_factor: float = 1.0
+    gamma: bool = False
 
     def __post_init__(self) -> None:
         """Check the words."""
@@ -53,6 +56,8 @@ class PSGLDReading(Kernel):
         for name, words in (("start_at", STARTS), ("order", ORDERS), ("root", ROOTS), ("spread", SPREADS)):
             if getattr(self, name) not in words:
                 raise needs("PSGLDReading", name, f"one of {', '.join(words)}", getattr(self, name))
+        if self.gamma and (self.order, self.root, self.prior_precision) != ("newest", "outside", 0.0):
+            raise needs("PSGLDReading", "gamma", "False where order, root or prior_precision is changed", self.gamma)
 
     @property
     @override
@@ -87,4 +92,12 @@ class PSGLDReading(Kernel):
         spread = {"metric": metric.sqrt(), "plain": torch.ones_like(metric), "squared": metric}[self.spread]
         step = inputs.step_size * self.step_factor
         kick = (2 * step * inputs.temperature) ** 0.5 * spread * η
-        return position - step * (metric * gradient + shrink) + kick, (average,)
+        moved = position - step * (metric * gradient + shrink) + kick
+        if self.gamma:
+            θ, rest = moved.chunk(2, -1)
+            slope, curvature = gradient.chunk(2, -1)
+            G, V = metric.chunk(2, -1)[0], average.chunk(2, -1)[0]
+            per_square = (1 - beta) * slope * curvature / self.num_data**2  # sqrt(V) dsqrt(V) / dθ
+            Γ = -G * G * per_square / V.sqrt().clamp(min=torch.finfo(V.dtype).tiny)
+            moved = torch.cat([θ + step * inputs.temperature * Γ, torch.zeros_like(rest)], -1)
+        return moved, (average,)

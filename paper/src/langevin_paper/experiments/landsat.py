@@ -11,6 +11,7 @@ from torch import Tensor
 from langevin.schedules import step_decay
 from langevin.targets import Posterior, priors
 from langevin_paper.chains import run_chains
+from langevin_paper.curvature import WithCurvature
 from langevin_paper.data import load
 from langevin_paper.models import mlp
 from langevin_paper.spec import Column, Experiment, Method, Progress, Published, Results, Scale, Setting, Table
@@ -36,6 +37,11 @@ SHARED: dict[str, Any] = {
 
 def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Progress) -> Results:
     """Run a cell: seed s is chain s; accuracies are kept along the whole run, which serves table and figure."""
+    return run_on(method, scale, seeds, folder, progress, with_curvature=False)
+
+
+def run_on(method: Method, scale: Scale, seeds: range, folder: Path, progress: Progress, *, with_curvature: bool) -> Results:
+    """Run a cell; `with_curvature` is for a kernel that takes the diagonal of the Hessian as well (`WithCurvature`)."""
     given, data = scale.settings, load(scale.settings["data"])
     thin, averaged = given["thin"], given["averaged_steps"]
     num_steps, every = (given[name] * given["num_data"] // given["batch_size"] for name in ("epochs", "halved_every"))
@@ -46,17 +52,19 @@ def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Prog
         network = mlp(*given["sizes"])
     posterior = Posterior(network, "categorical", prior=priors.gaussian(std=given["prior_std"]), num_data=given["num_data"])
 
+    target = WithCurvature(posterior, given["sizes"], given["prior_std"]) if with_curvature else posterior
+
     def accuracies(position: Tensor) -> Tensor:
-        pairs = ((x, y), (x_test, y_test))
+        position, pairs = position[: posterior.dim], ((x, y), (x_test, y_test))
         return torch.stack(
             [(posterior.output_fn(position, inputs).argmax(-1) == labels).float().mean() for inputs, labels in pairs]
         )
 
-    starts = posterior.init(chains=len(seeds), seed=given["seed"], first_chain=seeds.start)
+    starts = target.init(chains=len(seeds), seed=given["seed"], first_chain=seeds.start)
     kernel = method.kernel(step_size=schedule, temperature=given["temperature"]).for_run(num_steps - averaged, starts)
     samples = run_chains(
         kernel,
-        posterior,
+        target,
         starts,
         chains=seeds,
         seed=given["seed"],
