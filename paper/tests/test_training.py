@@ -253,6 +253,25 @@ def test_seeds_differ_and_stages_share_no_noise(tmp_path):
     assert effective_temperature(stage("MSGLD", bias_factor=3.0), model) == pytest.approx(0.0025)
 
 
+@pytest.mark.parametrize("has_gpu", [True, False])
+def test_a_gpu_is_taken_where_torch_has_one(tmp_path, monkeypatch, has_gpu):
+    asked = []
+
+    class Asked(Exception):
+        pass
+
+    def fake(training, seed, path, device):
+        asked.append(device)
+        raise Asked
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    monkeypatch.setattr(training, "_Run", fake)
+    for device in (None, "cpu"):
+        with pytest.raises(Asked):
+            train(SAMPLERS, 0, tmp_path, device=device)
+    assert asked == ["cuda" if has_gpu else "cpu", "cpu"]
+
+
 def test_a_diverged_run_says_where(tmp_path):
     with pytest.raises(DivergedError, match=r"landsat tiny seed 0: the loss is (nan|inf) at epoch [123], step \d+"):
         train(landsat(stage("SGHMC", epochs=3, lr=1e9)), 0, tmp_path / "a")

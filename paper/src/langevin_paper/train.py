@@ -56,7 +56,7 @@ def train(
     folder: str | os.PathLike[str],
     progress: Progress | None = None,
     *,
-    device: torch.device | str = "cpu",
+    device: torch.device | str | None = None,
 ) -> dict[str, Any]:
     """Train a network, or go on where an earlier call was killed.
 
@@ -65,7 +65,8 @@ def train(
         seed: everything random is a function of it.
         folder: for the checkpoint; it is made when absent, and belongs to this training and seed alone.
         progress: is told the share of epochs done, after each.
-        device: where to train. Bits repeat on the same device with the same number of threads.
+        device: where to train; by default on a GPU where torch has one. Bits repeat on the same device with the same number of
+            threads.
 
     Returns:
         Accuracies in percent and the sparsity ratio, averaged over the last epochs (`train_accuracy`, `test_accuracy`,
@@ -78,6 +79,7 @@ def train(
         RuntimeError: another process is training in this folder.
     """
     check_integer("train", "seed", seed, 0, 2**64)
+    device = ("cuda" if torch.cuda.is_available() else "cpu") if device is None else device
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     with _alone(path):
@@ -175,6 +177,7 @@ class _Run:
             "steps": self.step,
             "num_parameters": sum(parameter.numel() for parameter in self.model.parameters()),
             "threads": torch.get_num_threads(),
+            "device": str(self.inputs.device),
             "data": {"source": self.inputs.source, "sha256": self.inputs.sha256},
             "training": training.to_plain(),
             "seed": self.seed,

@@ -112,5 +112,5 @@ NOTES = (
     "ensemble_test_accuracy is that of the predictions averaged over them.",
     "Scales 'long', 'short' and 'quick' are reduced: a narrower network, images of the 12k subset, fewer epochs with L in "
     "proportion. N stays 50,000, so that lr / N, tau and the prior keep the paper's numbers and their weight in a step.",
-    "The paper scale needs a GPU (train(..., device='cuda')); on two cores it takes half an hour per epoch. We have not run it.",
+    "The paper scale needs a GPU, which is taken where torch has one; two cores take half an hour per epoch. We have not run it.",
 )

@@ -32,7 +32,7 @@ def training_of(method: Method, scale: Scale) -> Training:
 
 
 def _results(trained: dict[str, Any]) -> dict[str, Any]:
-    names = ("train_accuracy", "test_accuracy", "sparsity_ratio", "ensemble_test_accuracy", "seconds", "threads")
+    names = ("train_accuracy", "test_accuracy", "sparsity_ratio", "ensemble_test_accuracy", "seconds", "threads", "device")
     epochs = trained["epochs"]
     curves: dict[str, Any] = {"test_error": np.array([100 - epoch["test_accuracy"] for epoch in epochs], dtype=np.float32)}
     if "sparsity_ratio" in epochs[0]:
