@@ -51,4 +51,6 @@ def test_rows_have_published_numbers_and_all_their_settings():
         "temperature": 0.001,
     }  # fmt: skip
     assert networks.MNIST.method("asgld-invariant").ours == ("*",)
-    assert [scale.is_paper for scale in networks.CIFAR10.scales] == [False, False, True]
+    assert {scale.name for scale in networks.CIFAR10.scales if scale.is_paper} == {"paper"}
+    short, long = (dict(networks.CIFAR10.scale(name).settings) for name in ("short", "long"))
+    assert {name for name in short if short[name] != long[name]} == {"epochs"}  # a ladder in one number
