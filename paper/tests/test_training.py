@@ -335,6 +335,13 @@ def test_augmentations_have_addresses_and_differ_by_epoch(images):
     assert not torch.equal(first, later)
 
 
+def test_grey_images_have_one_channel():
+    grey = torch.arange(24, dtype=torch.uint8).view(2, 3, 4)
+    mean, std = channel_moments(grey)
+    assert ((grey - mean) / std).shape == grey.shape
+    assert (mean.item(), std.item()) == pytest.approx((11.5, grey.double().std(correction=0).item()))
+
+
 def test_images_are_standardised_by_channel(images):
     inputs = Inputs(images, 0)
     scaled = inputs.scale(inputs.x_train)

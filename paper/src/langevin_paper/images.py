@@ -16,14 +16,16 @@ __all__ = ["Inputs", "augmentations", "channel_moments", "crop_and_flip"]
 
 
 def channel_moments(images: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean and standard deviation of uint8 images (n, channel, row, column) by channel, each (channel, 1, 1).
+    """Return mean and standard deviation of uint8 images by channel, each (channel, 1, 1).
 
+    Images are (n, channel, row, column), or (n, row, column) when they have one channel.
     They are computed from counts of the 256 values: exact, and without a copy of the data in floats.
 
     Example:
         >>> channel_moments(torch.tensor([[[[0, 4]]]], dtype=torch.uint8))[1].item()
         2.0
     """
+    images = images if images.ndim == 4 else images[:, None]
     counts = torch.stack([images[:, channel].flatten().bincount(minlength=256) for channel in range(images.shape[1])]).double()
     values = torch.arange(256, dtype=torch.float64, device=images.device)
     share = counts / counts.sum(1, keepdim=True)

@@ -15,7 +15,7 @@ from langevin_paper.experiments.lenet import LENET
 from langevin_paper.experiments.minibatch.atlas import MINIBATCH
 from langevin_paper.experiments.mixture import MIXTURE, NOISY
 from langevin_paper.experiments.mnist_ood import MNIST_OOD
-from langevin_paper.experiments.networks import CIFAR10, CIFAR100, MNIST
+from langevin_paper.experiments.networks import CIFAR10, CIFAR100, MNIST, STANDARDISED
 from langevin_paper.experiments.ravine import RAVINE
 from langevin_paper.experiments.ravine_defaults import RAVINE_DEFAULTS
 from langevin_paper.experiments.ravine_readings import RAVINE_READINGS
@@ -29,7 +29,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
         *(GAUSSIAN, MIXTURE, NOISY, RAVINE, RAVINE_READINGS, RAVINE_SEARCH, RAVINE_DEFAULTS),
-        *(LANDSAT, LANDSAT_READINGS, MNIST, CIFAR10, CIFAR100),
+        *(LANDSAT, LANDSAT_READINGS, MNIST, STANDARDISED, CIFAR10, CIFAR100),
         *(LAW, INTEGRATOR, EFFICIENCY, INVARIANT_RAVINE, MINIBATCH, LENET, MNIST_OOD, DIGITS, UCI, TABLES),
     )
 }
