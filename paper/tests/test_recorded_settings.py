@@ -212,7 +212,7 @@ def test_the_committed_records_have_the_settings_of_this_version():
     folder = Path(__file__).parents[2] / "docs" / "reproduction" / "records"
     found = read_records(folder)
     assert not found.problems
-    assert len(found.records) == 857
+    assert len(found.records) == 888
     for record in found.records:
         experiment = EXPERIMENTS[record.experiment]
         settings = experiment.settings_of(experiment.method(record.method), experiment.scale(record.scale))
