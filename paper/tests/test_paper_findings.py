@@ -88,3 +88,14 @@ def test_a_reading_of_psgld_within_chance_is_named():
     (found,) = FINDINGS["landsat-readings"](view(LANDSAT_READINGS, "paper", {"mean": far}))
     assert "p ≥ 0.01): none. Nearest" in found
     assert FINDINGS["landsat-readings"](view(LANDSAT_READINGS, "paper", {})) == []
+
+
+def test_a_reading_whose_chains_ran_off_is_left_out_and_said():
+    near = [{"train": 93.8 + 0.1 * k, "test": 90.6 + 0.1 * k} for k in range(3)]
+    off = [{"train": None, "test": None}, *near[1:]]
+    label = LANDSAT_READINGS.method("before").label
+    first, second = FINDINGS["landsat-readings"](view(LANDSAT_READINGS, "paper", {"zero": near, "before": off}))
+    assert first.startswith("1 reading. ")
+    assert second == f"Left out, for chains ran off to infinity: “{label}” (1 of 3 runs)."
+    (only,) = FINDINGS["landsat-readings"](view(LANDSAT_READINGS, "paper", {"before": [off[0]]}))
+    assert only == f"Left out, for chains ran off to infinity: “{label}” (1 of 1 runs)."

@@ -165,6 +165,15 @@ def test_a_number_that_is_missing_is_a_dash(tmp_path):
     assert re.search(r"Good +2 +– ", report.plain_tables(report.make_page(tmp_path).sections))
 
 
+def test_runs_without_a_number_are_counted_and_their_row_is_held_against_nothing(tmp_path):
+    make(tmp_path, [10.0, 11.0, 12.0])
+    make(tmp_path, [90.0, 91.0, None], method="slow")
+    shown = text_of(page(tmp_path))
+    assert "90.50 ± 0.50 (without 1 that ran off)" in shown
+    assert "50.00 ± 0.10 ≠" not in shown
+    assert bold(page(tmp_path)) in ([], ["11.00 ± 0.58"])
+
+
 def test_a_table_without_any_number_is_not_shown(tmp_path):
     make(tmp_path, [None, None])
     (section,) = report.make_page(tmp_path).sections

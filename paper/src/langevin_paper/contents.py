@@ -25,13 +25,15 @@ class Entry:
     is_best: bool
     column: Column
     aside: Summary | None = None
+    lost: int = 0  # runs without such a number, for they ran off to infinity
 
     @property
     def text(self) -> str:
         """Ours, with its standard error, and what stands beside it."""
         if self.ours is None:
             return "–"
-        return _written(self.ours, self.column) + (f" ({number(self.aside.mean, self.column.digits)})" if self.aside else "")
+        beside = f" ({number(self.aside.mean, self.column.digits)})" if self.aside else ""
+        return _written(self.ours, self.column) + beside + (f" (without {self.lost} that ran off)" if self.lost else "")
 
     @property
     def published_text(self) -> str:

@@ -100,24 +100,31 @@ def ravine_reading_findings(view: View) -> list[str]:
 
 def landsat_reading_findings(view: View) -> list[str]:
     """Say which reading is within chance of the published row, in both columns."""
-    near, offsets = [], {}
+    near, offsets, diverged = [], {}, []
     columns = view.experiment.tables[0].columns
     for method in view.experiment.methods:
         if not (results := view.results(method)):
             continue
+        values = [[value_of(result, column.key) for result in results] for column in columns]
+        if lost := sum(None in seed for seed in zip(*values, strict=True)):
+            diverged.append(f"“{method.label}” ({lost} of {len(results)} runs)")
+            continue
         pairs = [
             (summary, column.published[method.name])
-            for column in columns
-            if (summary := summarise([value_of(r, column.key) for r in results])) is not None
+            for column, found in zip(columns, values, strict=True)
+            if (summary := summarise(found)) is not None
         ]
         offsets[method.label] = max(abs(ours.mean - theirs.mean) for ours, theirs in pairs)
         if all(differs(ours, theirs) is False for ours, theirs in pairs):
             near.append(method.label)
-    if not offsets:
-        return []
-    least = min(offsets, key=lambda label: offsets[label])
-    within = "; ".join(f"“{label}”" for label in near) or "none"
-    return [
-        f"{_number(offsets)}. Within chance of the published row in both columns (Welch's test, p ≥ 0.01): {within}. Nearest: "
-        f"“{least}”, off by at most {offsets[least]:.3f} points."
-    ]
+    sentences = []
+    if offsets:
+        least = min(offsets, key=lambda label: offsets[label])
+        within = "; ".join(f"“{label}”" for label in near) or "none"
+        sentences.append(
+            f"{_number(offsets)}. Within chance of the published row in both columns (Welch's test, p ≥ 0.01): {within}. Nearest: "
+            f"“{least}”, off by at most {offsets[least]:.3f} points."
+        )
+    if diverged:
+        sentences.append(f"Left out, for chains ran off to infinity: {'; '.join(diverged)}.")
+    return sentences

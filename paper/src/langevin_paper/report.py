@@ -206,13 +206,18 @@ def _column(column: Column, records: dict[str, list[Record]], is_paper: bool) ->
         {name: summarise([value_of(record.results, key) for record in own]) for name, own in records.items()}
         for key in (column.key, column.aside)
     )
-    means = [summary.mean for summary in ours.values() if summary]
+    # A mean of those runs alone that came through flatters, so it is held against nothing.
+    # Of counts, a run without one was not asked.
+    n = {name: 0 if summary is None else summary.n for name, summary in ours.items()}
+    lost = {name: 0 if column.is_count else len(own) - n[name] for name, own in records.items()}
+    means = [summary.mean for name, summary in ours.items() if summary and not lost[name]]
     best = None if not column.better or not means else (max if column.better == "high" else min)(means)
     entries = {}
     for name, summary in ours.items():
         published = column.published.get(name)
-        mark = differs(summary, published, is_count=column.is_count) if is_paper and summary and published else None
-        entries[name] = Entry(summary, published, mark, summary is not None and summary.mean == best, column, asides[name])
+        whole = summary if not lost[name] else None
+        mark = differs(whole, published, is_count=column.is_count) if is_paper and whole and published else None
+        entries[name] = Entry(summary, published, mark, whole is not None and whole.mean == best, column, asides[name], lost[name])
     return entries
 
 
