@@ -12,7 +12,7 @@ from langevin_paper.figures import View
 from langevin_paper.record import Problem, Record
 from langevin_paper.spec import Column, Experiment, Listing, Method, Published, Scale, Table
 
-__all__ = ["Entry", "ListingView", "Page", "Picture", "Row", "Section", "TableView", "Timing", "number", "value_of"]
+__all__ = ["Entry", "ListingView", "Page", "Picture", "Row", "Section", "TableView", "Timing", "is_lost", "number", "value_of"]
 
 
 @dataclass(frozen=True)
@@ -176,6 +176,13 @@ def value_of(results: Mapping[str, Any], key: str) -> Any:
     for name in key.split("/"):
         found = found.get(name) if isinstance(found, Mapping) else None
     return found
+
+
+def is_lost(results: Mapping[str, Any], key: str) -> bool:
+    """Whether a run has a place for the number, and nothing finite in it; facts of a whole cell have a place in one run only."""
+    *path, last = key.split("/")
+    parent = value_of(results, "/".join(path)) if path else results
+    return isinstance(parent, Mapping) and last in parent and parent[last] is None
 
 
 def number(value: Any, digits: int) -> str:

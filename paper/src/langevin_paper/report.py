@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from langevin.store.journal import write_atomic
 from langevin_paper.compare import RULE, differs, summarise
-from langevin_paper.contents import Entry, ListingView, Page, Picture, Row, Section, TableView, Timing, number, value_of
+from langevin_paper.contents import Entry, ListingView, Page, Picture, Row, Section, TableView, Timing, is_lost, number, value_of
 from langevin_paper.figures import FIGURES, View, overview, png
 from langevin_paper.findings import FINDINGS
 from langevin_paper.record import Found, Problem, Record, read_records
@@ -208,8 +208,9 @@ def _column(column: Column, records: dict[str, list[Record]], is_paper: bool) ->
     )
     # A mean of those runs alone that came through flatters, so it is held against nothing.
     # Of counts, a run without one was not asked.
-    n = {name: 0 if summary is None else summary.n for name, summary in ours.items()}
-    lost = {name: 0 if column.is_count else len(own) - n[name] for name, own in records.items()}
+    lost = {
+        name: 0 if column.is_count else sum(is_lost(record.results, column.key) for record in own) for name, own in records.items()
+    }
     means = [summary.mean for name, summary in ours.items() if summary and not lost[name]]
     best = None if not column.better or not means else (max if column.better == "high" else min)(means)
     entries = {}

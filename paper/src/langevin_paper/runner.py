@@ -14,6 +14,7 @@ import signal
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from multiprocessing.connection import wait
+from multiprocessing.resource_tracker import ensure_running
 from typing import Any
 
 import torch
@@ -147,6 +148,8 @@ class _Worker:
         context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads, the lock and the open journal
         self.connection, other = context.Pipe()
         self.process = context.Process(target=serve, args=(other, os.getpid(), num_threads), daemon=False)
+        if hasattr(signal, "pthread_sigmask"):
+            ensure_running()  # of itself, at the first start, it would let interrupts through again
         with _later_interrupts():
             self.process.start()
         other.close()
