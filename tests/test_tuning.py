@@ -22,13 +22,7 @@ from langevin.tuning.walk import FIRST_STEP
 COVARIANCE = [[1.0, 0.9], [0.9, 1.0]]  # curvatures 10 and 1 / 1.9
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small tensors gain nothing from a second thread, and on a busy machine wait for it."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def find(kernel, target, *, start=None, chains=range(2), share=0.05, seed=0, dtype=torch.float64):

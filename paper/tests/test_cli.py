@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import langevin_paper.cli
 import pytest
@@ -162,6 +163,22 @@ def test_ctrl_c_keeps_the_finished_cells_and_says_so(tmp_path, sign, done):
         found = read_records(out)
         assert not found.problems
         assert {record.method for record in found.records} == {"good"}
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="masks of signals are read from /proc")
+def test_no_worker_can_meet_an_interrupt_before_it_ignores_it():
+    """The first one too: starting multiprocessing's resource tracker, which comes with it, unblocks the signal."""
+    script = (
+        "from langevin_paper.runner import _Worker\n"
+        "import re, pathlib\n"
+        "if __name__ == '__main__':\n"
+        "    for worker in (_Worker(1), _Worker(1)):\n"
+        "        status = pathlib.Path(f'/proc/{worker.process.pid}/status').read_text()\n"
+        "        print(int(re.search(r'SigBlk:\\s*(\\w+)', status)[1], 16) >> (2 - 1) & 1)\n"
+        "        worker.end()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], env=ENVIRONMENT, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.split() == ["1", "1"]
 
 
 def test_without_records_there_is_no_report(call, tmp_path):

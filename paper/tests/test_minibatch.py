@@ -45,13 +45,7 @@ def tiny(*names):
     return replace(quick, settings={**quick.settings, "halvings": 8, "warmup": 40, "problems": problems})
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small tensors: a second thread only waits."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_a_tiny_run_gives_a_page_with_tables_figures_and_findings(tmp_path):

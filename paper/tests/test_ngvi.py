@@ -12,14 +12,7 @@ from langevin.diagnostics import mode_shares
 from langevin.noise import Purpose, normal, streams
 from langevin.targets import gaussian, mixture
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small tensors: a second thread only waits, and on a busy machine for long."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def noise(runs, step, samples, components, dim=2, seed=0):

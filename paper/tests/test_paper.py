@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 from langevin_paper import chains
-from langevin_paper.experiments import landsat
+from langevin_paper.experiments import landsat, mixture
 from langevin_paper.experiments.gaussian import running_errors
 from langevin_paper.experiments.landsat import LANDSAT
+from langevin_paper.experiments.mixture import MIXTURE
 from langevin_paper.experiments.ravine import PUBLISHED, Side, stacked_data
 from langevin_paper.figures import FIGURES, View, png
 from langevin_paper.record import Record, Records
@@ -32,13 +33,7 @@ TINY = {
 """What differs from the quick scale."""
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small tensors: a second thread only waits, and on a busy machine for long."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def tiny(name, method, folder, seeds=range(2), progress=lambda share: None):
@@ -149,6 +144,32 @@ def test_ravines_side_by_side_are_ravines():
         alone = minibatch(ravine(), ravine_data(seed=seed), 100, seed=0, chains=range(seed, seed + 1))(position[seed : seed + 1], 5)
         assert torch.allclose(alone.gradient[0], estimate.gradient[seed])
         assert torch.allclose(alone.energy[0], estimate.energy[seed])
+
+
+@pytest.mark.parametrize("per_second", [602_833, 1_000, 10])
+def test_a_run_of_the_mixture_takes_the_steps_of_its_trial_by_whole_turns(monkeypatch, per_second):
+    clock, asked = [0.0], []
+
+    def fake(kernel, target, init, *, num_steps, thin, **options):
+        clock[0] += num_steps / per_second
+        asked.append((num_steps, thin))
+        return SimpleNamespace(draws=torch.zeros(1, num_steps // thin, 2))
+
+    monkeypatch.setattr(mixture, "run_chains", fake)
+    monkeypatch.setattr(mixture.time, "process_time", lambda: clock[0])
+    given = MIXTURE.scale("paper").settings
+    kept = given["kept"]
+    _, facts = mixture._sample(MIXTURE.method("sgld"), None, given, range(1), lambda share: None)
+    num_steps, thin = asked[-1]
+    fitting = 360 * per_second
+    assert facts == {"steps": num_steps, "cpu_seconds": pytest.approx(num_steps / per_second)}
+    if fitting > 17 * kept:  # a multiple of what a compiled turn may take, and exactly so many draws
+        assert thin % 16 == 0
+        assert num_steps == thin * kept
+        assert 0 <= fitting - num_steps < 16 * kept
+    else:
+        assert thin == max(1, fitting // kept)
+        assert num_steps == pytest.approx(fitting, abs=1)
 
 
 def test_running_errors_are_those_of_torch_cov():

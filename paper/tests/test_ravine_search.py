@@ -30,13 +30,7 @@ TINY = Scale("tiny", {**SHARED, **SHORT}, 3, 1.0)
 SEARCHED = [method for method in RAVINE_SEARCH.methods if isinstance(method.settings["step_size"], tuple)]
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small tensors: a second thread only waits."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def reheating(initial, cycle_length):

@@ -28,13 +28,7 @@ from langevin.targets import Batch, Evaluation, ravine
 EPSILON, TAU, N = 0.01, 0.3, 50.0
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small tensors: a second thread only waits."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def walk(kernel, factor=1.0, num_steps=5):

@@ -36,7 +36,7 @@ NAMES = {  # names that hold the paper's results, or what makes no difference
 }  # fmt: skip
 STRUCTURE = {0, 1, 2}  # places, axes, "two parameters", "one of them"
 IN_FUNCTIONS = {  # other numbers inside functions, and why they are no settings
-    ("landsat", "run_on"): {100},  # percent
+    ("landsat", "run"): {100},  # percent
     ("landsat", "_results"): {100},  # percent
     ("landsat", "_table"): {5},  # the paper's runs
     ("mixture", "_sample"): {16},  # speed: steps of a compiled turn

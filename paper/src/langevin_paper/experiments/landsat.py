@@ -37,11 +37,6 @@ SHARED: dict[str, Any] = {
 
 def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Progress) -> Results:
     """Run a cell: seed s is chain s; accuracies are kept along the whole run, which serves table and figure."""
-    return run_on(method, scale, seeds, folder, progress, with_curvature=False)
-
-
-def run_on(method: Method, scale: Scale, seeds: range, folder: Path, progress: Progress, *, with_curvature: bool) -> Results:
-    """Run a cell; `with_curvature` is for a kernel that takes the diagonal of the Hessian as well (`WithCurvature`)."""
     given, data = scale.settings, load(scale.settings["data"])
     thin, averaged = given["thin"], given["averaged_steps"]
     num_steps, every = (given[name] * given["num_data"] // given["batch_size"] for name in ("epochs", "halved_every"))
@@ -52,7 +47,8 @@ def run_on(method: Method, scale: Scale, seeds: range, folder: Path, progress: P
         network = mlp(*given["sizes"])
     posterior = Posterior(network, "categorical", prior=priors.gaussian(std=given["prior_std"]), num_data=given["num_data"])
 
-    target = WithCurvature(posterior, given["sizes"], given["prior_std"]) if with_curvature else posterior
+    has_gamma = method.settings.get("gamma", False)  # a reading of pSGLD that takes second derivatives as well
+    target = WithCurvature(posterior, given["sizes"], given["prior_std"]) if has_gamma else posterior
 
     def accuracies(position: Tensor) -> Tensor:
         position, pairs = position[: posterior.dim], ((x, y), (x_test, y_test))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from typing_extensions import override
@@ -13,7 +12,7 @@ from langevin.schedules import constant
 from langevin_paper.experiments import landsat
 from langevin_paper.experiments.landsat import LANDSAT, NUM_DATA, TEST, TRAIN
 from langevin_paper.psgld import PSGLDReading
-from langevin_paper.spec import Column, Experiment, Method, Progress, Results, Scale, Setting, Table
+from langevin_paper.spec import Column, Experiment, Method, Setting, Table
 
 __all__ = ["LANDSAT_READINGS"]
 
@@ -28,11 +27,6 @@ class Reading(Method):
         if not self.settings["decays"]:
             more["step_size"] = constant(more["step_size"](0))
         return PSGLDReading("psgld", **own, **more)
-
-
-def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Progress) -> Results:
-    """Run a cell of Landsat; a reading with Γ is given the second derivatives that it takes."""
-    return landsat.run_on(method, scale, seeds, folder, progress, with_curvature=method.settings.get("gamma", False))
 
 
 STATED: dict[str, Any] = {"beta": 0.9, "eps": 1e-5, "num_data": NUM_DATA, "decays": True}
@@ -74,7 +68,7 @@ LANDSAT_READINGS = Experiment(
     "is scaled, whether the prior is part of the gradient, and whether Γ is. Each row here changes one of these, or two.",
     methods=READINGS,
     scales=LANDSAT.scales,
-    run=run,
+    run=landsat.run,
     tables=(
         Table(
             "Table 2, pSGLD: accuracy in percent, averaged over the end of the run",
