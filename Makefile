@@ -3,11 +3,11 @@ PYTHON ?= python3
 SHELL := /bin/bash -o pipefail
 BIN := .venv/bin
 
-.PHONY: demo reproduce study test test-all mutants lint docs bench bench-law bench-optim reliability clean
+.PHONY: bench-first demo reproduce study test test-all mutants lint docs bench bench-law bench-optim reliability clean
 
 # A tour on one page: what the library is for, measured here, in at most two minutes after the installation.
 demo: .venv/installed
-	$(BIN)/langevin demo --out out/demo
+	$(BIN)/langevin-paper demo --out out/demo
 
 # Figures 1 to 4 and tables 1 and 2 at the paper's own scale; `langevin-paper list` estimates the minutes of these and of the others
 # (MNIST: hours; CIFAR: a GPU). Killed, it goes on where it stopped.
@@ -42,7 +42,13 @@ lint: .venv/installed
 docs: .venv/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
+# Time to the first posterior; PEERS is the python of an environment with numpyro.
+bench-first: .venv/installed
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/first_posterior.py $(if $(PEERS),--peers $(PEERS)) | tee docs/benchmarks/first_posterior.txt
+
 bench: .venv/installed
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/compile.py | tee docs/benchmarks/compile.txt
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/training_step.py | tee docs/benchmarks/training_step.txt
 	$(BIN)/python benchmarks/noise.py | tee docs/benchmarks/noise.txt
 	$(BIN)/python benchmarks/layouts.py | tee docs/benchmarks/layouts.txt
 	$(BIN)/python benchmarks/optim.py

@@ -15,7 +15,7 @@ CHAINS, STEPS = 12, 600
 def main() -> None:
     warnings.simplefilter("ignore")
     print(f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, seed 3, float64")
-    x = lv.noise.normal(0, 0, 0, 600).double().reshape(200, 3)
+    x = lv.random.normal(0, 0, 0, 600).double().reshape(200, 3)
     data = (x, (x[:, 0] > 0).double())
     logistic = lv.Model(
         lambda p, x, y: torch.distributions.Bernoulli(logits=x @ p["b"]).log_prob(y),
@@ -32,11 +32,11 @@ def main() -> None:
         settings = {"num_steps": STEPS, "seed": 3, "compile": False, "progress": False, **settings}
         init = torch.zeros(CHAINS, 3, dtype=torch.float64)
         start = time.perf_counter()
-        together = lv.sample(sampler, target, init, **settings)
+        together = lv.sample(target, sampler=sampler, init=init, **settings)
         first = time.perf_counter() - start
         for size in (1, 4, 5, CHAINS):
             start = time.perf_counter()
-            blocks = lv.sample(sampler, target, init, engine="local", block_size=size, **settings)
+            blocks = lv.sample(target, sampler=sampler, init=init, engine="local", block_size=size, **settings)
             gap = float((blocks.draws - together.draws).abs().max())
             seconds = time.perf_counter() - start
             print(f"{name:20} blocks of {size:2}: largest difference {gap:.2g}; {seconds:.2f} s, all together {first:.2f} s")

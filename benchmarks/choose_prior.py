@@ -18,14 +18,15 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import langevin as lv
-from langevin.choice.validation import held_out_nll, split
+from langevin.nn.choice.validation import held_out_nll, split
 
 SCALES, FEW, TEMPERATURES = (0.03, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0), (0.5, 1.0, 2.0, 5.0), (0.01, 0.1, 1.0)
 
 
 def nll_of_test(model, data, test, scale, temperature):
     posterior = lv.Posterior(model, "categorical", prior=lv.priors.gaussian(scale), num_data=len(data[0]))
-    losses = held_out_nll(posterior, data, test, chains=4, temperature=temperature, num_steps=1500, seed=1, tell=lambda done: None)
+    settings = {"chains": 4, "temperature": temperature, "num_steps": 1500, "seed": 1}
+    losses = held_out_nll(posterior, data, test, report=lambda done: None, **settings)
     return float(losses.mean())
 
 

@@ -17,7 +17,7 @@ import torch
 from torch.nn.functional import softplus
 
 import langevin as lv
-from langevin.gradients import control_variate, find_mode, full, minibatch
+from langevin.targets.gradients import control_variate, find_mode, full, minibatch
 
 ROOT = Path(__file__).resolve().parents[1]
 NUM_DATA, DIM, CHAINS, SEED = 100_000, 10, 16, 0
@@ -46,11 +46,11 @@ TARGET = lv.targets.likelihood(lambda theta, x, y: y * (x @ theta) - softplus(x 
 
 def make_data():
     """Correlated columns (0.3) and labels of a logistic model, every number at an address."""
-    draw = lv.noise.normal(SEED, lv.noise.stream(lv.noise.Purpose.DATA), 0, NUM_DATA * (DIM + 1), dtype=torch.float64)
+    draw = lv.random.normal(SEED, lv.random.stream(lv.random.Purpose.DATA), 0, NUM_DATA * (DIM + 1), dtype=torch.float64)
     draw = draw.reshape(NUM_DATA, DIM + 1)
     x = 0.7**0.5 * draw[:, :DIM] + 0.3**0.5 * draw[:, DIM:]
     weights = torch.linspace(-1, 1, DIM, dtype=torch.float64)
-    noise = lv.noise.normal(SEED, lv.noise.stream(lv.noise.Purpose.DATA, 1), 0, NUM_DATA, dtype=torch.float64)
+    noise = lv.random.normal(SEED, lv.random.stream(lv.random.Purpose.DATA, 1), 0, NUM_DATA, dtype=torch.float64)
     return x, (torch.special.ndtr(noise) < torch.sigmoid(x @ weights)).double()
 
 
@@ -71,7 +71,7 @@ def reference(x, y):
 
 def reference_quality(x, y, mean, covariance, count=48):
     """Return the effective share of importance-weighted draws of the reference law: 1 when it is the posterior."""
-    noise = lv.noise.normal(SEED, range(count), 0, DIM, dtype=torch.float64)
+    noise = lv.random.normal(SEED, range(count), 0, DIM, dtype=torch.float64)
     draws = mean + noise @ torch.linalg.cholesky(covariance).T
     energy = torch.cat([full(TARGET, (x, y))(part, 0).energy for part in draws.split(4)])
     weight = torch.softmax(0.5 * noise.square().sum(-1) - energy, 0)
@@ -97,8 +97,17 @@ def contender(data, init, mode, batch_size, with_variate, step_size, mean, sd):
     start = time.perf_counter()
     extra = {"control_variate": mode} if with_variate else {}
     samples = lv.sample(
-        lv.sgld(step_size), TARGET, init, data=data, batch_size=batch_size, num_steps=steps, warmup=warmup, seed=SEED,
-        compile=False, progress=False, **extra,
+        TARGET,
+        sampler=lv.sgld(step_size),
+        init=init,
+        data=data,
+        batch_size=batch_size,
+        num_steps=steps,
+        warmup=warmup,
+        seed=SEED,
+        compile=False,
+        progress=False,
+        **extra,
     )  # fmt: skip
     seconds = time.perf_counter() - start
     heat = float((samples.draws.double() - mean).square().mean((0, 1)).div(sd**2).mean())
@@ -107,7 +116,7 @@ def contender(data, init, mode, batch_size, with_variate, step_size, mean, sd):
 
 def variances(data, mode, sd, batch_size=100, steps=30):
     """Return, per distance from the mode, the variance of both estimates relative to the plain one's at the mode."""
-    direction = lv.noise.normal(SEED, range(CHAINS), 0, DIM)
+    direction = lv.random.normal(SEED, range(CHAINS), 0, DIM)
     direction = direction / direction.norm(dim=-1, keepdim=True) * DIM**0.5
     settings = {"seed": SEED, "chains": range(CHAINS)}
     plain, variate = (
@@ -132,7 +141,7 @@ def report():
     quality = reference_quality(x, y, mean, covariance)
     data, centre = (x.float(), y.float()), mode.float()
     unit = 1 / torch.linalg.eigvalsh(torch.linalg.inv(covariance))[-1].item()
-    start = lv.noise.normal(SEED, lv.noise.streams(lv.noise.Purpose.INIT, range(CHAINS)), 0, DIM)
+    start = lv.random.normal(SEED, lv.random.streams(lv.random.Purpose.INIT, range(CHAINS)), 0, DIM)
     init = centre + 2 * start @ torch.linalg.cholesky(covariance).float().T
 
     rows, curves = [], {}
@@ -153,7 +162,7 @@ def report():
             )
             print(rows[-1], flush=True)
     noise = variances(data, centre, sd.float())
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("torch", "numba", "numpy"))
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("torch", "numpy"))
     step = STEP_SIZES[0]
     lines = [
         "# Control variates",

@@ -22,19 +22,16 @@ from torch._inductor import metrics
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import langevin as lv
-from langevin.engines.generated import compiled, places
-from langevin.noise import KINDS, normal, normal_reference
+from langevin.execution.generated import compiled, layout
 from langevin.optim import update
+from langevin.random import KINDS, normal, normal_reference
 
 MODELS = {
     "784-800-800-10": [(800, 784), (800,), (800, 800), (800,), (10, 800), (10,)],
     "200 tiny tensors": [(7, 3)] * 100 + [(5,)] * 100,
 }
 ROUNDS = 21
-FUSED, VIEWS = (
-    update.fused_engine(),
-    {"detach", "view", "t", "slice", "select", "unbind", "split", "split_with_sizes", "expand", "alias"},
-)
+VIEWS = {"detach", "view", "t", "slice", "select", "unbind", "split", "split_with_sizes", "expand", "alias"}
 
 
 class Operations(TorchDispatchMode):
@@ -61,15 +58,15 @@ def contenders(shapes):
         optimizer = lv.optim.MSGLD(parameters(shapes), 1e-3, num_data=60_000, prior=lv.priors.gaussian(std=1.0), fused=fused)
 
         def step():
-            update.fused_engine, places.DEVICES, KINDS["normal"] = lambda: engine, devices, noise
+            update.has_fused_engine, layout.DEVICES, KINDS["normal"] = lambda: engine, devices, noise
             optimizer.step()
 
         return step
 
     return {
-        "plain torch": step_of(FUSED, set(), normal_reference, False),
-        "generated": step_of(None, {"cpu"}, normal_reference, None),
-        "fused (numba)": step_of(FUSED, set(), normal, None),
+        "plain torch": step_of(True, set(), normal_reference, False),
+        "generated": step_of(False, {"cpu"}, normal_reference, None),
+        "fused (C)": step_of(True, set(), normal, None),
     }
 
 
@@ -114,7 +111,7 @@ def main():
             line = f"  {contender:14} {statistics.median(values):8.2f} ({min(values):.2f})"
             ratio = statistics.median(seconds["plain torch"]) / statistics.median(values)
             line += f"   {ratio:5.1f} times as fast as plain torch"
-            if contender != "fused (numba)":
+            if contender != "fused (C)":
                 total, generated = count(steps[contender])
                 line += f"   {total:6} operations a step, {generated} of them generated"
             print(line)

@@ -33,7 +33,7 @@ def microseconds(kernel, target, init, **data):
     def tell(done, _):
         marks.append((done, time.perf_counter()))
 
-    lv.sample(kernel, target, init, num_steps=steps, compile=True, progress=tell, **data)
+    lv.sample(target, sampler=kernel, init=init, num_steps=steps, compile=True, progress=tell, **data)
     marks = marks[2:]  # the first steps are eager, and the next wait for the compiler
     stretch = max(1, len(marks) // 8)
     pairs = list(zip(marks, marks[stretch:], strict=False))
@@ -50,7 +50,7 @@ def with_dimension(dim):
 
 
 def with_data(rows):
-    x = lv.noise.normal(0, 0, 0, 10 * rows).view(rows, 10)
+    x = lv.random.normal(0, 0, 0, 10 * rows).view(rows, 10)
     y = (x[:, 0] > 0).float()
     softplus = torch.nn.functional.softplus
     target = lv.targets.likelihood(lambda theta, x, y: y * (x @ theta) - softplus(x @ theta), prior=lv.priors.gaussian(std=1.0))

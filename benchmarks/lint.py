@@ -1,4 +1,4 @@
-"""What the mistakes that `langevin.lint` looks for do to a posterior: sd and bias of the draws against the exact ones.
+"""What the mistakes that `langevin.nn.lint` looks for do to a posterior: sd and bias of the draws against the exact ones.
 
 .venv/bin/python benchmarks/lint.py | tee docs/benchmarks/lint.txt       minutes
 """
@@ -13,7 +13,7 @@ from torch import nn
 import langevin as lv
 
 NUM_DATA, BATCH, STEPS, BURN, NOISE, PRIOR_STD = 100, 20, 30_000, 2_000, 0.5, 1.0
-DATA = lv.noise.stream(lv.noise.Purpose.DATA)
+DATA = lv.random.stream(lv.random.Purpose.DATA)
 
 
 def mean_loss(f, y):
@@ -22,7 +22,7 @@ def mean_loss(f, y):
 
 def regression_data():
     """Two columns and a line with errors of sd .5."""
-    draw = lv.noise.normal(0, DATA, 0, 3 * NUM_DATA, dtype=torch.float64).reshape(NUM_DATA, 3)
+    draw = lv.random.normal(0, DATA, 0, 3 * NUM_DATA, dtype=torch.float64).reshape(NUM_DATA, 3)
     x = draw[:, :2]
     return x, x @ torch.tensor([[1.0], [-0.5]], dtype=torch.float64) + NOISE * draw[:, 2:]
 
@@ -60,8 +60,8 @@ def run(loss_fn=mean_loss, *, num_data=NUM_DATA, parts=1, zero=True, clip=None, 
 
 def labelled(weight=1.0, smoothing=0.0):
     """Return sd and bias of the slope of a logistic regression, by quadrature: the law that such a loss belongs to."""
-    x = lv.noise.normal(0, DATA, 1, NUM_DATA, dtype=torch.float64)
-    y = (torch.special.ndtr(lv.noise.normal(0, DATA, 2, NUM_DATA, dtype=torch.float64)) < torch.sigmoid(1.5 * x)).double()
+    x = lv.random.normal(0, DATA, 1, NUM_DATA, dtype=torch.float64)
+    y = (torch.special.ndtr(lv.random.normal(0, DATA, 2, NUM_DATA, dtype=torch.float64)) < torch.sigmoid(1.5 * x)).double()
     theta = torch.linspace(-2, 6, 8001, dtype=torch.float64)
 
     def moments(weight, smoothing):

@@ -39,7 +39,7 @@ def run(num_steps, out):
 
     target, kernel = lv.targets.gaussian(torch.eye(DIM)), lv.sgld(step_size=0.05)
     init = torch.zeros(CHAINS, DIM)
-    lv.sample(kernel, target, init, num_steps=300, compile=False)  # what is loaded once is not of interest
+    lv.sample(target, sampler=kernel, init=init, num_steps=300, compile=False)  # what is loaded once is not of interest
     first, start = resident(), time.perf_counter()
 
     def watch():
@@ -48,7 +48,7 @@ def run(num_steps, out):
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    lv.sample(kernel, target, init, num_steps=num_steps, compile=False, out=out, progress=False)
+    lv.sample(target, sampler=kernel, init=init, num_steps=num_steps, compile=False, out=out, progress=False)
     done.set()
     watcher.join()
     print(json.dumps({"curve": curve, "seconds": time.perf_counter() - start}))

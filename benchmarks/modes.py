@@ -48,7 +48,7 @@ class Noisy(Target):
 
 def rows() -> tuple[Tensor, Tensor]:
     """Return the data: columns of mean zero and variance one."""
-    made = lv.noise.normal(SEED, 1, 0, 3 * ROWS, dtype=torch.float64).reshape(ROWS, 3)
+    made = lv.random.normal(SEED, 1, 0, 3 * ROWS, dtype=torch.float64).reshape(ROWS, 3)
     made = (made - made.mean(0)) / made.std(0)
     return made[:, 0], made[:, 1:]
 
@@ -81,7 +81,7 @@ def case(name: str, mixture: Mixture, *, is_noisy: bool) -> None:
 
     def run(kernel, **changes):
         start = time.perf_counter()
-        return lv.sample(kernel, target, init, **{**settings, **changes}), time.perf_counter() - start
+        return lv.sample(target, sampler=kernel, init=init, **{**settings, **changes}), time.perf_counter() - start
 
     report("sgld", *_drawn(run(sgld, thin=20), mixture))
     csgld = run(lv.sgld(lv.schedules.cyclical(0.09, cycle_length=1000, exploration=0.5)), thin=5)

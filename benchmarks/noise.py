@@ -7,11 +7,10 @@ import statistics
 import time
 from collections.abc import Callable
 
-import numba
 import numpy as np
 import torch
 
-from langevin.noise import Purpose, batch_indices, normal, normal_reference, stream, streams
+from langevin.random import Purpose, batch_indices, normal, normal_reference, stream, streams
 
 REPEATS = 60
 CHAIN = stream(Purpose.POSITION)
@@ -44,7 +43,7 @@ def report(title: str, numbers: int, contenders: Contenders, repeats: int = REPE
 def main() -> None:
     threads = torch.get_num_threads()
     print(f"{datetime.datetime.now():%Y-%m-%d %H:%M}, {platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-    print(f"python {platform.python_version()}, torch {torch.__version__}, numba {numba.__version__}, numpy {np.__version__}")
+    print(f"python {platform.python_version()}, torch {torch.__version__}, numpy {np.__version__}")
 
     size = 1_280_000
     generator, buffer = np.random.default_rng(0), torch.empty(size)

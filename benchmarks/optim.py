@@ -183,7 +183,7 @@ def models(quick):
 def report(quick):
     """Measure everything; return the lines of a Markdown page and the numbers for the chart."""
     speed = bandwidth()
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("torch", "numba", "numpy"))
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("torch", "numpy"))
     peers = ", ".join(peer.replace("==", " ") for peer in PEERS)
     cpuinfo = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     processor = next((line.split(":")[1].strip() for line in cpuinfo.splitlines() if "model name" in line), platform.machine())

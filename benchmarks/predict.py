@@ -1,11 +1,11 @@
-"""What `predict` costs beside the forward passes that it needs: 100 draws of 784-800-800-10, 10,000 rows, batches of 256.
+"""What `predict` costs compared with the forward passes that it needs, for a large and a small network.
 
     python benchmarks/predict.py | tee docs/benchmarks/predict.txt
 
-*Bare* is the loop that one would write: weights in by `load_state_dict`, the network on each batch, softmax, a sum. It has the mean
-alone; `predict` gives uncertainties, spread and warnings too. All take turns, 20 draws at a time, five times over: milliseconds per
-draw, the median and the least of the five, and the median of the five ratios to the bare loop of the same turn. The parts of
-`predict` are timed by themselves, in the same turns.
+*Bare* is the loop that one would write: load the weights with `load_state_dict`, call the network on each batch of 256 rows, add
+up the softmax. It returns the mean alone; `predict` also returns entropies and the spread, and warns. All take turns: the output
+is milliseconds per draw, the median and the least of five turns, and the median of the five ratios to the bare loop of the same
+turn, so that other work on the machine slows both. The parts of `predict` are timed by themselves, in the same turns.
 """
 
 from __future__ import annotations
@@ -18,21 +18,36 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 import langevin as lv
-from langevin.predictive.running import Running
-from langevin.predictive.walk import Piece
-from langevin.space import Space
+from langevin.checks import check_finite
+from langevin.nn.predictive.averages import Averages, Block
+from langevin.nn.predictive.predict import merged
 from langevin.targets.likelihoods import as_likelihood
+from langevin.targets.space import Space
 
-ROWS, BATCH, DRAWS, TURNS = 10_000, 256, 20, 5
+BATCH, TURNS = 256, 5
 
 
-def network() -> nn.Module:
-    return nn.Sequential(nn.Linear(784, 800), nn.ReLU(), nn.Linear(800, 800), nn.ReLU(), nn.Linear(800, 10))
+class Case(NamedTuple):
+    """Widths of the network's layers, rows, and draws in a turn."""
+
+    widths: tuple[int, ...]
+    rows: int
+    draws: int
+
+
+CASES = (Case((784, 800, 800, 10), 4_000, 10), Case((20, 50, 10), 1_000, 1_000))
+
+
+def network(widths: tuple[int, ...]) -> nn.Module:
+    layers = [part for pair in pairwise(widths) for part in (nn.Linear(*pair), nn.ReLU())]
+    return nn.Sequential(*layers[:-1])
 
 
 def batches(x: Tensor) -> list[tuple[slice, Tensor]]:
@@ -58,11 +73,13 @@ def by_functional_call(model: nn.Module, states: list[dict[str, Tensor]], x: Ten
 
 
 def sums(outputs: Tensor, count: int) -> None:
-    """Take in the outputs of so many draws, which are all the same."""
-    running = Running(as_likelihood("predict", "categorical"), keep=False)
-    for number in range(count):
-        for k, (here, rows) in enumerate(batches(outputs)):
-            running.add(Piece(k, here, number, rows[None], None, [0]))
+    """Average the outputs of so many equal draws."""
+    running = Averages(as_likelihood("predict", "categorical"), keep=False)
+    pieces = (
+        Block(k, here, number, rows[None], None, [0]) for number in range(count) for k, (here, rows) in enumerate(batches(outputs))
+    )
+    for piece in merged(pieces):
+        running.add(piece)
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -71,11 +88,11 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def main() -> None:
-    warnings.simplefilter("ignore", lv.TrustWarning)
-    model, other, x = network().eval(), network().eval(), lv.noise.normal(0, 0, 0, ROWS * 784).view(ROWS, 784)
+def measure(case: Case) -> None:
+    model, other = network(case.widths).eval(), network(case.widths).eval()
+    x = lv.random.normal(0, 0, 0, case.rows * case.widths[0]).view(case.rows, -1)
     space = Space.of(model)
-    positions = space.flatten(model).detach() + 0.01 * lv.noise.normal(0, 1, range(DRAWS), space.dim)
+    positions = space.flatten(model).detach() + 0.01 * lv.random.normal(0, 1, range(case.draws), space.dim)
     states = [space.unflatten(position) for position in positions]
     outputs = model(x).detach()
     with tempfile.TemporaryDirectory() as folder, lv.SampleBank(f"{folder}/bank") as bank:
@@ -87,21 +104,28 @@ def main() -> None:
             "predict, positions in memory": lambda: lv.predict(model, positions, x, likelihood="categorical"),
             "predict, a bank on disk": lambda: lv.predict(model, bank, x, likelihood="categorical"),
             "part: forward passes by functional_call": lambda: by_functional_call(model, states, x),
-            "part: sums over draws": lambda: sums(outputs, DRAWS),
+            "part: sums over draws": lambda: sums(outputs, case.draws),
             "part: the bank is read": lambda: [None for _ in bank.models(model)],
-            "part: positions are finite": lambda: positions.isfinite().all(),
+            "part: positions are finite": lambda: check_finite("predict", "draws", positions),
         }
         apart = lv.predict(model, bank, x, likelihood="categorical").probabilities - bare(other, states, x)
         found: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(TURNS):
             for name, work in ways.items():
-                found[name].append(1e3 * seconds(work) / DRAWS)
-    versions = f"torch {torch.__version__}, Python {platform.python_version()}, langevin {lv.__version__}"
-    print(f"{datetime.date.today()}, {versions}, {os.cpu_count()} cores, {torch.get_num_threads()} threads")
+                found[name].append(1e3 * seconds(work) / case.draws)
+    print(f"\n{'-'.join(map(str, case.widths))}, {case.rows:,} rows, {case.draws:,} draws in each of {TURNS} turns")
     print(f"largest difference between predict and the bare loop: {float(apart.abs().max()):.1e}")
     for name, times in found.items():
         ratio = statistics.median(ours / theirs for ours, theirs in zip(times, found["bare"], strict=True))
         print(f"{name:42s} median {statistics.median(times):7.2f} ms per draw, least {min(times):7.2f}   {ratio:6.3f} of bare")
+
+
+def main() -> None:
+    warnings.simplefilter("ignore", lv.TrustWarning)
+    versions = f"torch {torch.__version__}, Python {platform.python_version()}, langevin {lv.__version__}"
+    print(f"{datetime.date.today()}, {versions}, {os.cpu_count()} cores, {torch.get_num_threads()} threads")
+    for case in CASES:
+        measure(case)
 
 
 if __name__ == "__main__":

@@ -169,7 +169,7 @@ def run_ours(problem, turns, *, compile):
     def tell(done, _):
         turns.reached(done)
 
-    lv.sample(kernel, target, init, num_steps=steps, compile=compile, progress=tell, thin=problem.thin, **data)
+    lv.sample(target, sampler=kernel, init=init, num_steps=steps, compile=compile, progress=tell, thin=problem.thin, **data)
 
 
 def run_noise(problem, turns):
@@ -179,7 +179,7 @@ def run_noise(problem, turns):
     length = max(1, min(4096, 2**18 // (problem.chains * problem.dim)))
     for number in itertools.count():
         turns.reached(number * length)
-        lv.noise.normal(0, range(problem.chains), range(number * length, (number + 1) * length), problem.dim)
+        lv.random.normal(0, range(problem.chains), range(number * length, (number + 1) * length), problem.dim)
 
 
 def run_memory(problem, turns):
@@ -472,7 +472,7 @@ def summary(chart):
 def head(workers, jax_python):
     import torch
 
-    ours = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("torch", "numba", "numpy", "posteriors"))
+    ours = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("torch", "numpy", "posteriors"))
     script = "from importlib.metadata import version as v; print(', '.join(f'{n} {v(n)}' for n in ('blackjax', 'jax', 'jaxlib')))"
     theirs = subprocess.run([jax_python, "-c", script], check=True, capture_output=True, text=True).stdout.strip()
     cpuinfo = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
@@ -489,7 +489,7 @@ def head(workers, jax_python):
         "replacement, which is cheaper. "
         "The limits make our noise, or write the positions, and do nothing else. "
         "Medians over rounds in which contenders, each a process, take turns, then the minimum. Compiling is what the first "
-        "block takes beyond a later one, with empty caches; ours takes its first steps eagerly meanwhile. Trust the ratios. "
+        "block takes beyond a later one, with empty caches. Trust the ratios. "
         "How time grows with chains, dimension and data: [growth](growth.md).",
         "",
         f"SGMCMCJax 0.2.13 beside this JAX: `{sgmcmcjax.partition(' (/')[0]}`.",  # without the place of this machine

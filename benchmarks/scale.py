@@ -82,7 +82,7 @@ def timed(model, step, batch):
 
 
 def measure_steps():
-    rank, size = lv.scale.join()
+    rank, size = lv.distributed.join()
     model = DistributedDataParallel(network())
     contenders, found = optimizers(model.parameters()), {}
     for kind, batch in (("strong", BATCH // size), ("weak", BATCH)):
@@ -100,7 +100,7 @@ def resident():
 
 def measure_memory(sampler):
     """Return the bytes of parameters, gradients and state on this rank, and how much the process has grown after three steps."""
-    rank, size = lv.scale.join()
+    rank, size = lv.distributed.join()
     x = torch.ones(8, 2048)
     start = resident()
     with torch.device("meta"):  # so that no rank ever has the whole model
@@ -189,7 +189,7 @@ def main():
         found = {"found": numbers}
     if rank == 0:
         print(json.dumps(found), flush=True)
-    lv.scale.leave()
+    lv.distributed.leave()
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def gaussian(number):
 
 
 def logistic(number):
-    x = lv.noise.normal(number, 0, 0, 600).view(200, 3)
+    x = lv.random.normal(number, 0, 0, 600).view(200, 3)
     y = (x.sum(1) > 0).float()
     log_likelihood = lambda theta, x, y: y * (x @ theta) - functional.softplus(x @ theta)  # noqa: E731 - new at every call
     target = lv.targets.likelihood(log_likelihood, prior=lv.priors.gaussian(std=1.0))
@@ -42,7 +42,7 @@ def logistic(number):
 def seconds(build, number, blocks):
     kernel, target, init, options = build(number)
     start = time.perf_counter()
-    lv.sample(kernel, target, init, num_steps=blocks * BLOCK, seed=number, compile=True, progress=False, **options)
+    lv.sample(target, sampler=kernel, init=init, num_steps=blocks * BLOCK, seed=number, compile=True, progress=False, **options)
     return time.perf_counter() - start
 
 

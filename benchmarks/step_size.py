@@ -1,4 +1,4 @@
-"""Step sizes found by `langevin.tuning` beside the best ones of a grid search.
+"""Step sizes found by `langevin.adaptation` beside the best ones of a grid search.
 
     .venv/bin/python benchmarks/step_size.py
 
@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 import langevin as lv
-from langevin.engines import take_step
-from langevin.gradients import full, minibatch, noisy
+from langevin.adaptation import find_step_size
+from langevin.execution import take_step
 from langevin.kernels import Kernel, KernelState
-from langevin.noise import Purpose, normal, streams
-from langevin.tuning import find_step_size
+from langevin.random import Purpose, normal, streams
+from langevin.targets.gradients import full, minibatch, noisy
 
 SHARE = 0.05
 GRID = range(-3, 5)  # powers of sqrt(2) around the found step, rounded to the grid of all such powers
@@ -181,7 +181,7 @@ def errors(case: Case, kernel: Kernel, steps: list[float], relaxation: float) ->
     position = law.repeat(len(steps), 1)
     eps = torch.tensor(steps, dtype=torch.float32).repeat_interleave(number)[:, None]
     gradient_fn, chains = case.gradient(position), range(len(position))
-    memory = kernel.init(position).memory
+    memory = kernel.init(position).tensors
     # Memories start where they would be after some time at this place: averages at the gradient, velocities at random.
     if kernel.name == "msgld":
         memory = (gradient_fn(position, 0).gradient,)
@@ -195,7 +195,7 @@ def errors(case: Case, kernel: Kernel, steps: list[float], relaxation: float) ->
         inputs = kernel.inputs(step)._replace(step_size=eps, started=1.0)
         drawn = tuple(tensor[0] for tensor in gradient_fn.draw(range(step, step + 1)))
         state, _ = take_step(kernel, gradient_fn, KernelState(position, memory, step), drawn, noise[None], inputs)
-        position, memory = state.position, state.memory
+        position, memory = state.position, state.tensors
         if step >= burn:
             along = (case.spread(position) - centre) @ vectors.float()
             total += (along * along).reshape(len(steps), number, -1).mean(1).double() / keep

@@ -165,7 +165,7 @@ def check_step():
     kernel, velocities = settings.kernel(), torch.zeros(3, 1, 2, dtype=torch.float64)
     state = kernel.init(position)
     for index in range(20):
-        noise = lv.noise.normal(0, range(3), index, 2, dtype=torch.float64)[:, None]
+        noise = lv.random.normal(0, range(3), index, 2, dtype=torch.float64)[:, None]
         state = kernel.step(state, Evaluation(torch.tensor(torch.nan), state.position.sin()), noise[[2, 0, 1]])
         position, velocities = step(position, velocities, position.sin(), noise, moves, kept)
     torch.testing.assert_close(position, state.position, rtol=1e-10, atol=1e-10)

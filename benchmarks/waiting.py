@@ -47,12 +47,13 @@ MSGLD = STEP.format(
 EAGER = """
 import torch, langevin as lv, warnings
 warnings.simplefilter("ignore", lv.TrustWarning)  # 300 steps are few
-lv.sample(lv.sgld(.05), lv.targets.gaussian([[1.0, 0.5], [0.5, 1.0]]), torch.zeros(4, 2), num_steps=300, progress=False)
+lv.sample(lv.targets.gaussian([[1.0, 0.5], [0.5, 1.0]]), sampler=lv.sgld(.05), init=torch.zeros(4, 2), num_steps=300,
+          progress=False)
 """
 COMPILED = """
 import torch, langevin as lv, warnings
 from torch import nn
-from langevin.engines.runner import Runner
+from langevin.execution.runner import Runner
 warnings.simplefilter("ignore", lv.TrustWarning)
 found = {{}}
 def note(what):
@@ -63,7 +64,7 @@ def noted(*arguments):
     note("code ready")
 Runner._run_compiled = noted
 {target}
-lv.sample(kernel, target, init, num_steps=2000, compile=True, progress=lambda done, total: done and note("first draw"), **options)
+lv.sample(target, sampler=kernel, init=init, compile=True, progress=lambda done, total: done and note("first draw"), **options)
 print(json.dumps(found))
 """
 GAUSSIAN = COMPILED.format(
@@ -71,7 +72,7 @@ GAUSSIAN = COMPILED.format(
 )
 MLP = COMPILED.format(
     target="""
-x = lv.noise.normal(0, 0, 0, 800).view(200, 4)
+x = lv.random.normal(0, 0, 0, 800).view(200, 4)
 net = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 3))
 kernel = lv.sgld(1e-4)
 target = lv.Posterior(net, "categorical", prior=lv.priors.gaussian(std=1.0), num_data=200)
@@ -109,7 +110,7 @@ class Caches:
             self.count += 1
             code = self.folder / f"empty{self.count}"
         code.mkdir(mode=0o700, exist_ok=True)
-        own = {"XDG_CACHE_HOME": code, "TORCHINDUCTOR_CACHE_DIR": code / "torch", "NUMBA_CACHE_DIR": code / "numba"}
+        own = {"XDG_CACHE_HOME": code, "TORCHINDUCTOR_CACHE_DIR": code / "torch"}
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         return {**kept, "PYTHONPYCACHEPREFIX": str(self.folder / "bytecode"), **{name: str(path) for name, path in own.items()}}
 

@@ -1,4 +1,4 @@
-"""What the work over a step says of the error of the law, off Gaussians: the numbers behind `langevin.tuning.work`.
+"""What the work over a step says of the error of the law, off Gaussians: the numbers behind `langevin.adaptation.work`.
 
     python benchmarks/work.py | tee docs/benchmarks/work.txt
 
@@ -14,13 +14,13 @@ import time
 import torch
 
 import langevin as lv
-from langevin.engines import run_blocks
-from langevin.gradients import full
+from langevin.adaptation import sampler_at
+from langevin.adaptation.work import begun, mean_work
+from langevin.execution import run_blocks
 from langevin.kernels import Scaled
-from langevin.noise import Purpose, normal, stream
-from langevin.scales import Diagonal
-from langevin.tuning import sampler_at
-from langevin.tuning.work import begun, mean_work
+from langevin.random import Purpose, normal, stream
+from langevin.targets.gradients import full
+from langevin.targets.metric import Diagonal
 
 CHAINS, WARMUP, STEPS, SEED = 4000, 250, 1500, 0
 SIZES = (2.0, 1.0, 0.5, 0.25, 0.1)

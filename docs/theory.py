@@ -9,7 +9,7 @@ import torch
 from scipy.linalg import hadamard, solve_discrete_lyapunov
 
 import langevin as lv
-from langevin.tuning.law import Direction, Law
+from langevin.adaptation.stationary import Direction, LinearProcess
 
 CURVATURES = 1 / np.linalg.eigvalsh([[1.0, 0.9], [0.9, 1.0]])[::-1]  # of the paper's Gaussian: 0.526 and 10
 
@@ -17,7 +17,7 @@ CURVATURES = 1 / np.linalg.eigvalsh([[1.0, 0.9], [0.9, 1.0]])[::-1]  # of the pa
 def law(kernel, eps, curvature=1.0, noise=0.0):
     """Return the stationary variance and the spectral radius of a sampler's own update on U = curvature theta^2 / 2."""
     one = torch.ones(1, 1, dtype=torch.float64)
-    steps = Law.of(kernel, eps, one, one)
+    steps = LinearProcess.of(kernel, eps, one, one)
     transition = steps.transition(curvature)[0].numpy()
     gradient, noises = steps.gradient[0].numpy(), steps.noises[0].numpy()
     radius = np.abs(np.linalg.eigvals(transition)).max()
@@ -300,7 +300,7 @@ def reshuffled():
             for form in ("plain", "exact"):
                 moves = moves_of(eps, 10.0, 0.9, np.ones(1))
                 friction = absorbed(np.full((1, 1), noise), np.eye(1), moves @ moves.T) if form == "exact" else np.zeros((1, 1))
-                steps = Law(*(torch.tensor(part)[None] for part in corrected_step(friction, eps, 10.0, 0.9, np.ones(1))))
+                steps = LinearProcess(*(torch.tensor(part)[None] for part in corrected_step(friction, eps, 10.0, 0.9, np.ones(1))))
                 errors += [float(steps.variance(Direction(1.0, noise), epoch)[0]) - 1 for epoch in (None, period)]
             rows.append((period, heat, eps, *(0.0 if abs(error) < 1e-9 else error for error in errors)))
     table(

@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import langevin as lv
-from langevin.noise import Purpose, batch_indices, normal, permutation, stream, white_rows
+from langevin.random import Purpose, batch_indices, normal, permutation, stream, white_rows
 
 ROOT = Path(__file__).parents[1]
 STD = 0.2  # of the prior of each element of an adapter

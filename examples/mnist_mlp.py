@@ -38,7 +38,7 @@ for step in range(arguments.epochs * steps):
     sampling = step - warmup * steps
     for group in optimizer.param_groups:
         group["lr"] = 0.2 if sampling < 0 else cycle(sampling)
-    rows = lv.noise.batch_indices(0, lv.noise.stream(lv.noise.Purpose.BATCH), step, 100, len(x))
+    rows = lv.random.batch_indices(0, lv.random.stream(lv.random.Purpose.BATCH), step, 100, len(x))
     optimizer.zero_grad()
     functional.cross_entropy(model(x[rows]), y[rows]).backward()
     optimizer.step()

@@ -16,7 +16,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 import langevin as lv
-from langevin.noise import Purpose, normal, stream
+from langevin.random import Purpose, normal, stream
 
 ROWS, BATCH = 1200, 120
 
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=100, help="steps between two checkpoints")
     asked = parser.parse_args()
 
-    rank, size = lv.scale.join(timeout=120)
+    rank, size = lv.distributed.join(timeout=120)
     x, y = make_data()
     model = make_model()
     if size > 1:
@@ -51,17 +51,17 @@ def main() -> None:
     opt = lv.optim.MSGLD(
         model.parameters(), lr=1e-3, num_data=ROWS, bias_factor=1.0, invariant=True, prior=lv.priors.gaussian(std=1.0), seed=1
     )
-    done = lv.scale.load_checkpoint(asked.out / "checkpoints", model, opt) or 0
+    done = lv.distributed.load_checkpoint(asked.out / "checkpoints", model, opt) or 0
     likelihood = lv.likelihoods.gaussian(0.3)
-    bank = lv.SampleBank(asked.out / "draws", thin=10)
+    bank = lv.SampleBank(asked.out / "draws", thin=10, resume=True)
     bank.rewind(done)  # draws of steps after the checkpoint are made again
-    for step, rows in enumerate(lv.scale.RankBatches(ROWS, BATCH, first_step=done, num_steps=asked.steps - done), done + 1):
+    for step, rows in enumerate(lv.distributed.RankBatches(ROWS, BATCH, first_step=done, num_steps=asked.steps - done), done + 1):
         opt.zero_grad()
         likelihood.loss(model(x[rows]), y[rows]).backward()
         opt.step()
         bank.add(model, step=step)  # gathered piece by piece, written by rank 0
         if step % asked.every == 0 or step == asked.steps:
-            lv.scale.save_checkpoint(asked.out / "checkpoints", model, opt, step)
+            lv.distributed.save_checkpoint(asked.out / "checkpoints", model, opt, step)
             if rank == 0:
                 print(f"step {step} of {asked.steps}", flush=True)
     bank.close()
@@ -71,4 +71,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    lv.scale.leave()  # here, where the model is gone: torch's threads may abort at exit otherwise
+    lv.distributed.leave()  # here, where the model is gone: torch's threads may abort at exit otherwise

@@ -48,7 +48,7 @@ sampler(0.01, bias_factor=10.0).describe()
 # 3. Look at its law, on a target that is known: widths 1 and 10.
 widths = torch.tensor([1.0, 10.0], dtype=torch.float64)
 target = lv.targets.gaussian(torch.diag(widths**2).tolist())
-start = widths * lv.noise.normal(0, lv.noise.stream(lv.noise.Purpose.INIT), 0, 2 * chains, dtype=torch.float64).view(chains, 2)
+start = widths * lv.random.normal(0, lv.random.stream(lv.random.Purpose.INIT), 0, 2 * chains, dtype=torch.float64).view(chains, 2)
 warnings.simplefilter("ignore", lv.TrustWarning)
 run = {"num_steps": steps, "warmup": steps // 4, "compile": False}
 print(f"\n{'':12}{'variance over the exact one':>30}{'temperature':>14}{'R-hat':>8}")
@@ -57,7 +57,7 @@ for name, kernel in (
     ("invariant", sampler(0.05, bias_factor=10.0, invariant=True)),
     ("SGLD", lv.sgld(0.05)),
 ):
-    samples = lv.sample(kernel, target, start, **run)
+    samples = lv.sample(target, sampler=kernel, init=start, **run)
     ratio = samples.draws.var((0, 1)) / widths**2
     temperature, rhat = (samples.trust[check].value for check in ("temperature", "R-hat"))
     print(f"{name:12}{ratio[0]:18.3f}{ratio[1]:12.3f}{temperature:14.2f}{rhat:8.2f}")

@@ -13,7 +13,7 @@ import torch
 from torch.distributions import Bernoulli
 
 import langevin as lv
-from langevin.noise import Purpose, normal, stream, uniform
+from langevin.random import Purpose, normal, stream, uniform
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--quick", action="store_true", help="fewer rows and draws")
@@ -47,14 +47,18 @@ show("all rows", full, reference)
 step = 0.05 * float(reference.min() ** 2)
 run = {"data": (x, y), "batch_size": batch, "num_steps": 10 * num_draws, "warmup": 2 * num_draws, "seed": 1}
 start = mode + reference * normal(7, stream(Purpose.INIT), 0, 32).double().reshape(8, 4)
-white = lv.sample(lv.sgld(step), model, start, batches="white", **run)
+white = lv.sample(model, sampler=lv.sgld(step), init=start, batches="white", **run)
 show("SGLD, independent rows", white, reference)
 
 # 2. Reshuffled epochs, the default: each row once per epoch, so much of the noise cancels.
-show("SGLD, reshuffled epochs", lv.sample(lv.sgld(step), model, start, **run), reference)
+show("SGLD, reshuffled epochs", lv.sample(model, sampler=lv.sgld(step), init=start, **run), reference)
 
 # 3. Control variates: each row counts for what it says less what it said near the mode.
-show("SGLD, control variates", lv.sample(lv.sgld(step), model, start, batches="white", control_variate=mode, **run), reference)
+show(
+    "SGLD, control variates",
+    lv.sample(model, sampler=lv.sgld(step), init=start, batches="white", control_variate=mode, **run),
+    reference,
+)
 
 # 4. The default call with minibatches: noise measured, and absorbed by the step. With and without control variates.
 settings = {"data": (x, y), "batch_size": batch, "num_draws": num_draws, "progress": False}

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import langevin as lv
-from langevin.noise import Purpose, batch_indices, normal, stream
+from langevin.random import Purpose, batch_indices, normal, stream
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--quick", action="store_true", help="fewer steps")

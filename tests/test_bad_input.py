@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import langevin as lv
-from langevin.drifts import Adam, Momentum, Total
+from langevin.checks import check_finite
+from langevin.kernels.drifts import Adam, Momentum, Total
 
 GAUSSIAN = lv.targets.gaussian([[1.0, 0.5], [0.5, 1.0]])
 NORMAL_MEAN = lv.targets.likelihood(lambda theta, x: -0.5 * (x - theta) ** 2, prior=lv.priors.gaussian(std=1.0))
@@ -31,7 +32,7 @@ def noisy(gradient_fn=None, like=START, chains=range(3)):
 
 
 def run(kernel=None, target=GAUSSIAN, init=START, num_steps=5, **rest):
-    return lv.sample(kernel or lv.sgld(0.01), target, init, num_steps=num_steps, **rest)
+    return lv.sample(target, sampler=kernel or lv.sgld(0.01), init=init, num_steps=num_steps, **rest)
 
 
 class OneNumberForAllChains(lv.targets.Target):
@@ -114,9 +115,9 @@ TABLE = {
     "likelihood that sums": (
         lambda: run(target=lv.targets.likelihood(lambda theta, x: -(theta**2).sum(), prior=lv.priors.flat()), data=torch.ones(4)),
         ValueError,
-        r"one number per datum, \(4,\), got \(\)",
+        r"one number per datum, \(4,\); leave out .*, got \(\)",
     ),
-    "kernel that is none": (lambda: run("sgld"), TypeError, r"kernel=.*'sgld'"),
+    "kernel that is none": (lambda: run("sgld"), TypeError, r"sampler=.*'sgld'"),
     "target that is none": (lambda: run(target=lambda theta: theta), TypeError, r"target="),
     "integer positions": (lambda: run(init=torch.zeros(3, 2, dtype=torch.int64)), TypeError, r"init=.*torch\.int64"),
     "positions that are no tensor": (lambda: run(init=[[0.0, 0.0]]), TypeError, r"init=.*\[\[0\.0, 0\.0\]\]"),
@@ -188,16 +189,16 @@ TABLE = {
         TypeError,
         r"sample\(control_variate=.*float32.*float64",
     ),
-    "resume without a kernel": (lambda: lv.resume("x", "sgld", GAUSSIAN), TypeError, r"resume\(kernel=.*'sgld'"),
-    "resume without a target": (lambda: lv.resume("x", lv.sgld(0.1), None), TypeError, r"resume\(target=.*Langevin"),
+    "resume without a kernel": (lambda: lv.resume("x", GAUSSIAN, sampler="sgld"), TypeError, r"resume\(sampler=.*'sgld'"),
+    "resume without a target": (lambda: lv.resume("x", None, sampler=lv.sgld(0.1)), TypeError, r"resume\(target=.*got None"),
     "resume with data for a target without": (
-        lambda: lv.resume("x", lv.sgld(0.1), GAUSSIAN, data=START),
+        lambda: lv.resume("x", GAUSSIAN, sampler=lv.sgld(0.1), data=START),
         ValueError,
         r"resume\(data=.*no data",
     ),
-    "resume of no path": (lambda: lv.resume(3, lv.sgld(0.1), GAUSSIAN), TypeError, r"resume\(path=.*3"),
+    "resume of no path": (lambda: lv.resume(3, GAUSSIAN, sampler=lv.sgld(0.1)), TypeError, r"resume\(path=.*3"),
     "resume with a keep that is no function": (
-        lambda: lv.resume("x", lv.sgld(0.1), GAUSSIAN, keep="positions"),
+        lambda: lv.resume("x", GAUSSIAN, sampler=lv.sgld(0.1), keep="positions"),
         TypeError,
         r"resume\(keep=.*'positions'",
     ),
@@ -206,7 +207,7 @@ TABLE = {
     "control variate without batches": (lambda: run(control_variate=torch.zeros(2)), ValueError, r"control_variate=.*batch_size"),
     "negative first chain": (lambda: run(first_chain=-1), ValueError, r"sample\(first_chain=.*-1"),
     "invariant without a warm-up": (
-        lambda: lv.sample(lv.asgld(0.1, invariant=True), GAUSSIAN, torch.zeros(2, 2), num_steps=10),
+        lambda: lv.sample(GAUSSIAN, sampler=lv.asgld(0.1, invariant=True), init=torch.zeros(2, 2), num_steps=10),
         ValueError,
         r"asgld\(warmup=.*0",
     ),
@@ -310,12 +311,16 @@ TABLE = {
     "inputs without values": (lambda: lv.predict(NETWORK, torch.zeros(2, 9), META), TypeError, r"predict\(x=.*values.*meta"),
     "a position that is a text": (lambda: NETWORK.module("theta"), TypeError, r"module\(position=.*'theta'"),
     "a module of many draws": (lambda: NETWORK.module(torch.zeros(2, 9)), ValueError, r"module\(position=.*\(9,\).*\(2, 9\)"),
-    "the epoch of a permutation": (lambda: lv.noise.permutation(0, 0, -1, 5), ValueError, r"permutation\(epoch=.*-1"),
-    "an epoch beyond the last": (lambda: lv.noise.permutation(0, 0, 2**55, 2**9), ValueError, r"permutation\(epoch=.*epoch \* num"),
+    "the epoch of a permutation": (lambda: lv.random.permutation(0, 0, -1, 5), ValueError, r"permutation\(epoch=.*-1"),
+    "an epoch beyond the last": (
+        lambda: lv.random.permutation(0, 0, 2**55, 2**9),
+        ValueError,
+        r"permutation\(epoch=.*epoch \* num",
+    ),
     # paths
     "no path": (lambda: lv.load_samples(None), TypeError, r"load_samples\(path=.*None"),
     "a path of bytes": (lambda: lv.load_samples(b"run"), TypeError, r"load_samples\(path=.*b'run'"),
-    "an empty path": (lambda: lv.resume("", lv.sgld(0.1), GAUSSIAN), ValueError, r"resume\(path=.*''"),
+    "an empty path": (lambda: lv.resume("", GAUSSIAN, sampler=lv.sgld(0.1)), ValueError, r"resume\(path=.*''"),
     "a path that no system has": (lambda: lv.SampleBank("a\0b"), ValueError, r"SampleBank\(path=.*a\\x00b"),
     "a run where none can be": (lambda: run(out="/proc/none/run"), OSError, r"sample\(out=.*'/proc/none/run'"),
     "a bank where none can be": (lambda: lv.SampleBank("/proc/none/bank").add(NORM), OSError, "/proc/none/bank"),
@@ -394,3 +399,16 @@ def test_a_bank_takes_whole_numbers_of_numpy_and_torch(tmp_path):
         bank.add(NORM, step=torch.tensor(3))
         assert bank.draws[0].step == 3
         assert bank.state_dict(torch.tensor(-1)).keys() == NORM.state_dict().keys()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_finite_values_whose_sum_overflows_are_finite(dtype):
+    largest = torch.full((4,), torch.finfo(dtype).max, dtype=dtype)
+    assert check_finite("f", "x", largest) is largest
+    assert check_finite("f", "x", largest[:0]).numel() == 0
+
+
+@pytest.mark.parametrize("values", [[math.inf, -math.inf], [math.nan, 0.0], [-math.inf, 1.0]])
+def test_values_that_are_not_finite_are_found_also_where_they_cancel(values):
+    with pytest.raises(ValueError, match=r"f\(x=\.\.\.\) needs finite values \(element \[1\] is not\)"):
+        check_finite("f", "x", torch.tensor([0.0, *values]))

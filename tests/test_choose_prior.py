@@ -12,9 +12,9 @@ from torch import nn
 from torch.distributions import MultivariateNormal, Normal
 
 import langevin as lv
-from langevin.choice import curvature, laplace, prior, scores, validation
-from langevin.choice.scores import Measured
-from langevin.noise import normal
+from langevin.nn.choice import laplace, prior, scores, validation
+from langevin.nn.choice.scores import Measured
+from langevin.random import normal
 
 STD = 0.5
 LADDER = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
@@ -107,7 +107,7 @@ def test_the_lowest_of_the_places_that_descents_found_is_taken():
 
 def test_without_a_matrix_the_evidence_is_the_same_where_random_signs_are_exact(monkeypatch):
     """Columns at right angles make A diagonal; ``z^T f(A) z`` is then the trace for any signs z."""
-    monkeypatch.setattr(curvature, "DENSE", 0)
+    monkeypatch.setattr(laplace, "DENSE", 0)
     _, y, design = regression()
     x = torch.linalg.qr(design - design.mean(0)).Q[:, :3] * torch.tensor([5.0, 2.0, 1.0], dtype=torch.float64)
     design = torch.cat([x, torch.ones(len(x), 1, dtype=torch.float64)], 1)
@@ -127,8 +127,8 @@ def test_lanczos_gives_traces_forms_and_roots_of_a_large_matrix():
     def product(vectors):
         return vectors @ matrix
 
-    found = curvature.Lanczos(product, probes, *curvature._lanczos(product, probes))
-    exact = curvature.Dense(*torch.linalg.eigh(matrix), probes)
+    found = laplace.Lanczos(product, probes, *laplace._lanczos(product, probes))
+    exact = laplace.Dense(*torch.linalg.eigh(matrix), probes)
     for function in (torch.log1p, lambda value: value / (1 + value)):
         traces = found.traces(function)
         # 5 standard errors of the mean of 16 probes.
@@ -149,7 +149,7 @@ def test_an_exhausted_space_adds_nothing():
     direction = torch.linalg.qr(normal(0, 0, 0, 20, dtype=torch.float64).reshape(10, 2)).Q
     matrix = direction * torch.tensor([3.0, 7.0], dtype=torch.float64) @ direction.T
     probes = normal(0, range(4), 0, 10, dtype=torch.float64).sign()
-    found = curvature.Lanczos(lambda v: v @ matrix, probes, *curvature._lanczos(lambda v: v @ matrix, probes))
+    found = laplace.Lanczos(lambda v: v @ matrix, probes, *laplace._lanczos(lambda v: v @ matrix, probes))
     exact = ((probes @ direction).square() * torch.tensor([4.0, 8.0], dtype=torch.float64).log()).sum(-1)
     assert found.traces(torch.log1p).tolist() == pytest.approx(exact.tolist(), abs=1e-9)
 
@@ -162,14 +162,14 @@ def test_the_gauss_newton_matrix_is_that_of_the_formula_with_and_without_a_matri
     posterior = lv.Posterior(network((3, 4)).double(), likelihood, prior=lv.priors.gaussian(1.0), num_data=20)
     position = posterior.init(1)[0]
     hessian = torch.autograd.functional.hessian(lambda theta: -posterior.log_likelihood_fn(theta, x, y).sum(), position)
-    found = curvature._gauss_newton(posterior, position, x, y)
+    found = laplace._gauss_newton(posterior, position, x, y)
     torch.testing.assert_close(found, hessian)
-    torch.testing.assert_close(curvature._gauss_newton_times(posterior, position, x, y, torch.eye(16).double()), hessian)
+    torch.testing.assert_close(laplace._gauss_newton_times(posterior, position, x, y, torch.eye(16).double()), hessian)
 
 
 def test_the_gauss_newton_matrix_of_a_network_leaves_its_second_derivatives_out(monkeypatch):
-    monkeypatch.setattr(curvature, "_NUMBERS", 500)  # a few rows at a time
-    monkeypatch.setattr(curvature, "_ROWS", 200)
+    monkeypatch.setattr(laplace, "_MAX_ELEMENTS", 500)  # a few rows at a time
+    monkeypatch.setattr(laplace, "_MAX_ROWS", 200)
     x, y = normal(0, 0, 0, 60, dtype=torch.float64).reshape(20, 3), torch.arange(20) % 3
     model = network((3, 4), nn.Tanh(), (4, 3)).double()
     posterior = lv.Posterior(model, "categorical", prior=lv.priors.gaussian(1.0), num_data=20)
@@ -178,9 +178,9 @@ def test_the_gauss_newton_matrix_of_a_network_leaves_its_second_derivatives_out(
     p = posterior.output_fn(position, x).softmax(-1)
     curved = torch.diag_embed(p) - p[:, :, None] * p[:, None]
     expected = torch.einsum("nia,nij,njb->ab", jacobian, curved, jacobian)
-    torch.testing.assert_close(curvature._gauss_newton(posterior, position, x, y), expected)
+    torch.testing.assert_close(laplace._gauss_newton(posterior, position, x, y), expected)
     basis = torch.eye(len(position), dtype=torch.float64)
-    torch.testing.assert_close(curvature._gauss_newton_times(posterior, position, x, y, basis), expected)
+    torch.testing.assert_close(laplace._gauss_newton_times(posterior, position, x, y, basis), expected)
 
 
 def quadrature(posterior, x, y, low, high, points=401):
@@ -299,7 +299,7 @@ def test_the_held_out_nll_is_that_of_the_exact_posterior():
     for scale, temperature in ((0.1, 1.0), (1.0, 10.0)):
         posterior = lv.Posterior(linear(), likelihood, prior=lv.priors.gaussian(scale), num_data=20)
         losses = validation.held_out_nll(
-            posterior, data, unseen, chains=8, temperature=temperature, num_steps=1000, seed=1, tell=lambda done: None
+            posterior, data, unseen, chains=8, temperature=temperature, num_steps=1000, seed=1, report=lambda done: None
         )
         assert losses.shape == (40,)
         found.append(float(losses.mean()))
@@ -465,7 +465,7 @@ def test_on_digits_the_chosen_prior_predicts_nearly_as_well_as_the_best_of_the_l
     for scale in ladder:
         posterior = lv.Posterior(model, "categorical", prior=lv.priors.gaussian(scale), num_data=len(x))
         losses = validation.held_out_nll(
-            posterior, (x, y), test, chains=2, temperature=1.0, num_steps=500, seed=0, tell=lambda done: None
+            posterior, (x, y), test, chains=2, temperature=1.0, num_steps=500, seed=0, report=lambda done: None
         )
         nll[scale] = float(losses.mean())
     assert max(nll.values()) > 2

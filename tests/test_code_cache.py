@@ -1,4 +1,4 @@
-"""Compiled code is kept where only its owner can write, or nowhere: numba's index is a pickle."""
+"""Compiled code is kept where only its owner can write, or nowhere: whoever writes there runs code."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import textwrap
 
 import pytest
 
-from langevin.cpu import code_cache
-from langevin.noise import cpu
+from langevin.compiler import cache as code_cache
 
 
 @pytest.fixture
@@ -80,28 +79,17 @@ def test_without_a_place_nothing_is_kept_and_nothing_said(at, tmp_path):
     assert at(tmp_path / "file") is None
 
 
-def test_machine_code_of_the_library_is_kept_in_the_private_folder_only():
-    folder = code_cache.private_folder()
-    path = getattr(cpu.draw_rows._cache, "cache_path", None)
-    assert path is None if folder is None else str(path).startswith(str(folder))
-
-
 def test_the_library_runs_without_a_place_to_write_to(tmp_path):
     """Neither a home nor a package that can be written to: sampling and optimizing work all the same."""
     (tmp_path / "file").write_text("")
     script = """
-    import os, pathlib, torch, warnings
-    from numba.core import caching
-    def no_place(self, *args):
-        raise RuntimeError("the library asked numba for a place of its own")
-    caching.InTreeCacheLocator.from_function = classmethod(no_place)
-    caching.UserWideCacheLocator.from_function = classmethod(no_place)
+    import torch, warnings
     import langevin as lv
     p = torch.nn.Parameter(torch.zeros(3))
     p.grad = torch.ones(3)
     lv.optim.SGLD([p], lr=0.1, num_data=1, fused=True).step()
     warnings.simplefilter("ignore", lv.TrustWarning)  # five steps are few
-    lv.sample(lv.sgld(0.1), lv.targets.gaussian([[1.0]]), torch.zeros(2, 1), num_steps=5)
+    lv.sample(lv.targets.gaussian([[1.0]]), sampler=lv.sgld(0.1), init=torch.zeros(2, 1), num_steps=5)
     """
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "file"), "HOME": str(tmp_path / "file")}
     subprocess.run([sys.executable, "-W", "error", "-c", textwrap.dedent(script)], check=True, timeout=300, env=environment)
@@ -110,10 +98,10 @@ def test_the_library_runs_without_a_place_to_write_to(tmp_path):
 def test_what_only_posix_has_is_not_needed_at_import():
     """Windows has none of these."""
     script = """
-    import os, sys, numba, torch
+    import os, sys, torch
     del os.register_at_fork, os.RTLD_NOLOAD, os.getuid
     sys.modules["fcntl"] = None
-    import langevin, langevin.engines.fused
+    import langevin, langevin.execution.fused
     [getattr(langevin, name) for name in langevin.__all__]
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, timeout=300)

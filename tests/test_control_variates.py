@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import softplus
 
 import langevin as lv
-from langevin.gradients import control_variate, find_mode, full, minibatch
+from langevin.targets.gradients import control_variate, find_mode, full, minibatch
 
 NUM_DATA, DIM, CHAINS = 240, 3, range(4)
 PRIOR = lv.priors.gaussian(std=0.3)  # strong, so that a prior counted twice or not at all is seen
@@ -25,8 +25,8 @@ TARGET = lv.targets.likelihood(log_likelihood, prior=PRIOR)
 
 
 def logistic_data(dtype=torch.float64):
-    x = lv.noise.normal(11, lv.noise.stream(lv.noise.Purpose.DATA), 0, NUM_DATA * DIM, dtype=torch.float64).reshape(-1, DIM)
-    noise = lv.noise.normal(11, lv.noise.stream(lv.noise.Purpose.DATA, 1), 0, NUM_DATA, dtype=torch.float64)
+    x = lv.random.normal(11, lv.random.stream(lv.random.Purpose.DATA), 0, NUM_DATA * DIM, dtype=torch.float64).reshape(-1, DIM)
+    noise = lv.random.normal(11, lv.random.stream(lv.random.Purpose.DATA, 1), 0, NUM_DATA, dtype=torch.float64)
     return x.to(dtype), (x @ torch.tensor([1.0, -1.0, 0.5], dtype=torch.float64) + noise > 0).to(dtype)
 
 
@@ -35,7 +35,7 @@ MODE = find_mode(TARGET, DATA, torch.zeros(DIM, dtype=torch.float64))
 
 
 def positions(dtype=torch.float64, scale=1.0):
-    return (MODE + scale * lv.noise.normal(5, range(len(CHAINS)), 0, DIM, dtype=torch.float64)).to(dtype)
+    return (MODE + scale * lv.random.normal(5, range(len(CHAINS)), 0, DIM, dtype=torch.float64)).to(dtype)
 
 
 def build(batch_size=20, mode=MODE, target=TARGET, data=DATA, seed=0, chains=CHAINS):
@@ -147,8 +147,8 @@ def test_it_is_traced_in_one_piece():
 @pytest.mark.slow
 def test_a_compiled_run_is_the_eager_run_up_to_rounding():
     settings = {"data": DATA, "batch_size": 20, "num_steps": 300, "control_variate": MODE}
-    eager = lv.sample(lv.sgld(1e-3), TARGET, positions(), compile=False, **settings)
-    compiled = lv.sample(lv.sgld(1e-3), TARGET, positions(), compile=True, **settings)
+    eager = lv.sample(TARGET, sampler=lv.sgld(1e-3), init=positions(), compile=False, **settings)
+    compiled = lv.sample(TARGET, sampler=lv.sgld(1e-3), init=positions(), compile=True, **settings)
     torch.testing.assert_close(compiled.draws, eager.draws, rtol=1e-9, atol=1e-9)
 
 
@@ -159,7 +159,7 @@ def test_modules_have_control_variates_too():
     posterior = lv.targets.Posterior(model, "categorical", prior=PRIOR, num_data=NUM_DATA)
     columns = (x, y.long())
     mode = find_mode(posterior, columns, posterior.init(chains=1, seed=0)[0])
-    position = mode + 0.1 * lv.noise.normal(5, range(4), 0, len(mode))
+    position = mode + 0.1 * lv.random.normal(5, range(4), 0, len(mode))
     found = over_steps(control_variate(posterior, columns, 20, mode, seed=0, chains=CHAINS), position, range(12)).mean(0)
     torch.testing.assert_close(found, full(posterior, columns)(position, 0).gradient, rtol=1e-4, atol=1e-3)
 

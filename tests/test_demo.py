@@ -13,12 +13,12 @@ from html.parser import HTMLParser
 
 import pytest
 import torch
+from langevin_paper.cli import app
+from langevin_paper.demo import PARTS, LeftOut, Part, Shown, command, landsat, tour
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 import langevin as lv
-from langevin import cli
-from langevin.demo import PARTS, LeftOut, Part, Shown, landsat, tour
 
 SENTENCES = ("One is 1.", "Two is 2.")
 
@@ -88,7 +88,7 @@ def shown(tmp_path, *functions, **options):
 
 
 def test_the_tour_has_six_parts_each_with_a_picture_and_two_sentences_on_one_page(tmp_path):
-    done = CliRunner().invoke(cli.app, ["demo", "--quick", "--no-open", "--out", str(tmp_path / "out")])
+    done = CliRunner().invoke(app, ["demo", "--quick", "--no-open", "--out", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
     assert re.findall(r"^(\d)/6 .*: \d+\.\d s$", done.output, re.M) == list("123456")
     page = tmp_path / "out" / "index.html"
@@ -141,7 +141,12 @@ def test_ctrl_c_in_a_run_ends_the_part_at_once_without_a_warning(tmp_path, recwa
     def part(quick):
         target, start = lv.targets.gaussian([[1.0]]), torch.zeros(2, 1)
         lv.sample(
-            lv.sgld(0.1), target, start, num_steps=5_000, compile=False, progress=lambda *_: signal.raise_signal(signal.SIGINT)
+            target,
+            sampler=lv.sgld(0.1),
+            init=start,
+            num_steps=5_000,
+            compile=False,
+            progress=lambda *_: signal.raise_signal(signal.SIGINT),
         )
         reached.append("the run after it")
 
@@ -153,25 +158,25 @@ def test_ctrl_c_in_a_run_ends_the_part_at_once_without_a_warning(tmp_path, recwa
 
 @pytest.mark.parametrize(("function", "code"), [(good, 0), (raising, 1), (lacking, 0), (interrupted, 130)])
 def test_the_exit_code_says_how_it_went(tmp_path, monkeypatch, function, code):
-    monkeypatch.setattr("langevin.demo.PARTS", (Part("part", "Part", function),))
-    done = CliRunner().invoke(cli.app, ["demo", "--no-open", "--out", str(tmp_path)])
+    monkeypatch.setattr("langevin_paper.demo.PARTS", (Part("part", "Part", function),))
+    done = CliRunner().invoke(app, ["demo", "--no-open", "--out", str(tmp_path)])
     assert done.exit_code == code, done.output
     assert (tmp_path / "index.html").as_uri() in done.output
 
 
 def test_the_page_is_opened_when_asked_and_not_without_a_screen(tmp_path, monkeypatch):
     opened = []
-    monkeypatch.setattr("langevin.demo.PARTS", (Part("part", "Part", good),))
-    monkeypatch.setattr(cli.webbrowser, "open", opened.append)
-    CliRunner().invoke(cli.app, ["demo", "--out", str(tmp_path)])
+    monkeypatch.setattr("langevin_paper.demo.PARTS", (Part("part", "Part", good),))
+    monkeypatch.setattr(command.webbrowser, "open", opened.append)
+    CliRunner().invoke(app, ["demo", "--out", str(tmp_path)])
     assert opened == []
-    CliRunner().invoke(cli.app, ["demo", "--open", "--out", str(tmp_path)])
+    CliRunner().invoke(app, ["demo", "--open", "--out", str(tmp_path)])
     assert opened == [(tmp_path / "index.html").as_uri()]
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
-    done = CliRunner().invoke(cli.app, ["demo", "--no-open", "--out", str(tmp_path / "file")])
+    done = CliRunner().invoke(app, ["demo", "--no-open", "--out", str(tmp_path / "file")])
     assert done.exit_code == 2
     assert len(done.stderr.splitlines()) == 1
     assert done.stderr.startswith("error: ")
@@ -200,7 +205,7 @@ def test_landsat_classes_are_whole_numbers_without_gaps():
 @pytest.mark.slow
 def test_the_whole_tour_shows_what_it_is_meant_to(tmp_path):
     """Numbers of the whole tour, read off its sentences: what each part is there for must come out."""
-    command = [sys.executable, "-c", "from langevin.cli import main; main()", "demo", "--no-open", "--out", str(tmp_path)]
+    command = [sys.executable, "-c", "from langevin_paper.cli import main; main()", "demo", "--no-open", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stdout + done.stderr
     texts = [" ".join(section["sentences"]) for section in Page((tmp_path / "index.html").read_text()).sections]

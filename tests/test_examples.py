@@ -51,7 +51,7 @@ def test_the_average_of_sampled_adapters_is_better_than_one_draw_and_than_the_ba
     assert bits["average of 13 draws"] < bits["one draw, mean of all"] - 0.03
     assert bits["average of 13 draws"] < bits["base"] - 0.15
     (bank,) = {path.parent for path in tmp_path.glob("*/draw-*.safetensors")}
-    elements = {parameter.numel() for parameter in lv.SampleBank(bank).state_dict(0).values()}
+    elements = {parameter.numel() for parameter in lv.SampleBank.open(bank).state_dict(0).values()}
     assert max(elements) == 4 * 256  # rank 4, width 256: no weight of the base is kept
 
 
@@ -72,7 +72,7 @@ def forked():
 
 
 def numbers(step, *shape):
-    return lv.noise.normal(5, 0, step, torch.Size(shape).numel()).view(shape)
+    return lv.random.normal(5, 0, step, torch.Size(shape).numel()).view(shape)
 
 
 def test_an_adapted_layer_is_the_layer_with_the_product_added_to_its_weights(lora, forked):

@@ -12,9 +12,9 @@ import torch
 from sampler_table import TABLE
 
 import langevin as lv
-from langevin.kernels import Hamiltonian
-from langevin.samplers.facts import Facts, Samplers
-from langevin.tuning.law import stationary_error
+from langevin.adaptation.stationary import stationary_error
+from langevin.kernels import Hamiltonian, Traits
+from langevin.kernels.facts import Facts, Samplers
 
 ROOT = Path(__file__).parents[1]
 FACTS = {facts.name: facts for facts in lv.SAMPLERS.facts()}
@@ -37,9 +37,10 @@ def test_the_facts_are_those_of_the_table_of_the_tests(name):
     if facts.is_elementwise:
         assert facts.memory == str(len(entry.memory))
     assert facts.is_optimizer == (entry.optimizer is not None)
-    words = {"energies": facts.kernel.needs_energy, "chains": facts.kernel.group_size > 1, "metric": "metric" in entry.settings}
+    traits = facts.kernel.traits
+    words = {"energies": traits.needs_energy, "chains": traits.group_size > 1, "metric": "metric" in entry.settings}
     assert {word for word in words if word in facts.needs} == {word for word, is_needed in words.items() if is_needed}
-    assert facts.cost.startswith(f"1 gradient, {facts.kernel.num_noises} ")
+    assert facts.cost.startswith(f"1 gradient, {facts.kernel.traits.num_noises} ")
     assert facts.law
     assert facts.error or "cold" in facts.law  # what samples the target says how well
 
@@ -64,7 +65,7 @@ def test_the_error_is_at_most_of_the_order_that_is_said(name, order):
 @pytest.mark.parametrize(
     ("says", "needs", "any_scale"),
     [
-        ({"is_elementwise": False}, "", True),
+        ({"elementwise": False}, "", True),
         ({"needs_energy": True}, "energies", True),
         ({"group_size": 3}, "groups of 3 chains", False),
     ],
@@ -74,11 +75,11 @@ def test_what_is_asked_is_not_guessed(says, needs, any_scale):
     """Any one of them keeps a sampler from being an optimizer."""
     settings = "odd", lv.schedules.constant(0.1)
     assert Facts("sghmc", Hamiltonian(*settings)).is_optimizer
-    facts = Facts("odd", type("Odd", (Hamiltonian,), says)(*settings))
+    facts = Facts("odd", type("Odd", (Hamiltonian,), {"traits": Traits(**says)})(*settings))
     assert not facts.is_optimizer
     assert facts.runs_in_any_scale == any_scale
     assert facts.needs == needs
-    assert ("whole vectors" in facts.cost) == ("is_elementwise" in says)
+    assert ("whole vectors" in facts.cost) == ("elementwise" in says)
 
 
 def test_a_sampler_that_cannot_be_built_says_what_is_missing():

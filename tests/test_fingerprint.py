@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import langevin as lv
-from langevin.gradients import full
-from langevin.store.fingerprint import check_fingerprints, fingerprints
+from langevin.storage.fingerprint import check_fingerprints, fingerprints
+from langevin.targets.gradients import full
 
 TARGET = lv.targets.gaussian([[1.0, 0.5], [0.5, 1.0]])
 START = torch.tensor([[0.5, -1.0], [2.0, 3.0]], dtype=torch.float64)
@@ -55,10 +55,10 @@ def test_functions_are_told_apart_by_their_step_sizes(differs_from):
 
 def test_a_run_with_another_function_as_step_size_is_not_resumed(tmp_path):
     path = tmp_path / "run.zarr"
-    lv.sample(lv.sgld(lambda step: 0.1), TARGET, START, num_steps=20, out=path)
+    lv.sample(TARGET, sampler=lv.sgld(lambda step: 0.1), init=START, num_steps=20, out=path)
     with pytest.raises(ValueError, match=rf"{re.escape(str(path))} was run with another step size"):
-        lv.resume(path, lv.sgld(lambda step: 0.2), TARGET)
-    assert lv.resume(path, lv.sgld(lambda step: 0.1 + 0 * step), TARGET).draws.shape == (2, 20, 2)
+        lv.resume(path, TARGET, sampler=lv.sgld(lambda step: 0.2))
+    assert lv.resume(path, TARGET, sampler=lv.sgld(lambda step: 0.1 + 0 * step)).draws.shape == (2, 20, 2)
 
 
 @dataclasses.dataclass(frozen=True)

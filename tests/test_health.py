@@ -8,11 +8,11 @@ import pytest
 import torch
 
 import langevin as lv
-from langevin.chains import drive
-from langevin.engines import blocks as blocks_of_steps
-from langevin.engines import runner
-from langevin.engines.blocks import Trace
-from langevin.engines.eager import run_eagerly
+from langevin.execution import runner
+from langevin.execution.blocks import Trace
+from langevin.execution.compiled import Pace
+from langevin.execution.eager import run_eagerly
+from langevin.sampling import loop
 
 double = torch.float64
 EYE = torch.eye(2, dtype=double)
@@ -22,7 +22,9 @@ def run(target, init, num_steps=300, kernel=None, **rest):
     """Run without the warnings, which have a test of their own."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return lv.sample(kernel or lv.sgld(0.1), target, torch.as_tensor(init, dtype=double), num_steps=num_steps, **rest)
+        return lv.sample(
+            target, sampler=kernel or lv.sgld(0.1), init=torch.as_tensor(init, dtype=double), num_steps=num_steps, **rest
+        )
 
 
 def on_the_half_line(theta):
@@ -146,7 +148,7 @@ def test_a_compiled_block_that_raises_is_run_again_eagerly_and_the_run_stays_com
     """No compiler: what stands in for one takes a block's steps whole, or raises as the target does."""
     blocks = []
 
-    def pretend(self, block, length, trace, turns, check):
+    def pretend(self, block, trace, *, every=None):
         whole = Trace(trace.state)
         run_eagerly(self._kernel, self._gradient_fn, block, whole, range(len(trace.state.position)))
         blocks.append(not whole.failed)
@@ -158,7 +160,7 @@ def test_a_compiled_block_that_raises_is_run_again_eagerly_and_the_run_stays_com
     kernel = lv.sgld(1.0, temperature=1e-6)
     expected = run(Edge("raises"), init, num_steps=1000, kernel=kernel, compile=False)
     monkeypatch.setattr(runner.Compiled, "run", pretend)
-    monkeypatch.setattr(blocks_of_steps, "_MAX_COMPILED", 256)
+    monkeypatch.setattr(runner.Compiled, "prepare", lambda self, block, state: Pace(1, 256, None))
     samples = run(Edge("raises"), init, num_steps=1000, kernel=kernel, compile=True)
     assert blocks == [False, True, False, True]
     assert samples.compiled
@@ -200,7 +202,7 @@ def test_an_error_that_no_chain_raises_alone_stops_all_and_keeps_their_draws():
 
 def test_a_stopped_chain_is_resumed_as_stopped(tmp_path, monkeypatch):
 
-    monkeypatch.setattr(drive, "_CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(loop, "_CHECKPOINT_SECONDS", -1.0)
     init = torch.tensor([[1000.0], [20.0], [300.0]], dtype=double)
     kernel = lv.sgld(1.0, temperature=1e-6)
     for keep in ("positions", "moments"):
@@ -208,7 +210,7 @@ def test_a_stopped_chain_is_resumed_as_stopped(tmp_path, monkeypatch):
         memory = run(Edge("raises"), init, num_steps=600, kernel=kernel, keep=keep)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            again = lv.resume(tmp_path / keep, kernel, Edge("raises"))
+            again = lv.resume(tmp_path / keep, Edge("raises"), sampler=kernel)
         for samples in (memory, again, lv.load_samples(tmp_path / keep)):
             assert samples.status == whole.status
             torch.testing.assert_close(samples.draws, whole.draws, rtol=0, atol=0, equal_nan=True)
@@ -229,28 +231,28 @@ def test_moments_of_a_chain_without_draws_are_nan_and_the_others_untouched():
 def test_bad_starts_are_refused_with_chain_and_value():
     target = lv.targets.energy(on_the_half_line)
     with pytest.raises(ValueError, match=r"sample\(init=...\) needs a finite energy and gradient where chain 6 starts.*energy nan"):
-        lv.sample(lv.sgld(0.1), target, torch.tensor([[1.0], [-1.0]]), num_steps=5, first_chain=5)
+        lv.sample(target, sampler=lv.sgld(0.1), init=torch.tensor([[1.0], [-1.0]]), num_steps=5, first_chain=5)
     with pytest.raises(ValueError, match=r"chain 0 starts.*energy inf"):
-        lv.sample(lv.sgld(0.1), target, torch.zeros(1, 1), num_steps=5)
+        lv.sample(target, sampler=lv.sgld(0.1), init=torch.zeros(1, 1), num_steps=5)
     with pytest.raises(ValueError, match=r"chain 0 starts.*gradient \[inf"):
-        lv.sample(lv.sgld(0.1), lv.targets.energy(lambda theta: theta.sqrt().sum()), torch.zeros(1, 1), num_steps=5)
+        lv.sample(lv.targets.energy(lambda theta: theta.sqrt().sum()), sampler=lv.sgld(0.1), init=torch.zeros(1, 1), num_steps=5)
 
 
 def test_a_log_density_given_as_energy_gets_a_hint_at_the_sign():
     upside_down = lv.targets.energy(lambda theta: -0.5 * theta @ theta)
     start = torch.ones(2, 1, dtype=double)
-    with pytest.warns(UserWarning, match=r"chains \[3, 4\] ran off.*U = -log p"):
-        samples = lv.sample(lv.sgld(0.1), upside_down, start, num_steps=400, first_chain=3)
+    with pytest.warns(UserWarning, match=r"chains \[3, 4\] diverged.*U = -log p"):
+        samples = lv.sample(upside_down, sampler=lv.sgld(0.1), init=start, num_steps=400, first_chain=3)
     assert all(status.is_healthy for status in samples.status)
-    with pytest.warns(UserWarning, match=r"(?s)the energy became -inf; \d+ draws kept.*A log density.*U = -log p"):
-        lv.sample(lv.sgld(0.1), upside_down, start, num_steps=8000)
+    with pytest.warns(UserWarning, match=r"(?s)the energy became -inf; \d+ draws kept.*log density.*U = -log p"):
+        lv.sample(upside_down, sampler=lv.sgld(0.1), init=start, num_steps=8000)
 
 
 def test_large_energies_and_far_positions_alone_are_no_reason_for_a_hint():
     far = lv.targets.energy(lambda theta: 0.5 * (theta - 1e9) @ (theta - 1e9))
     low = lv.targets.energy(lambda theta: 0.5 * theta @ theta - 1e12)
     for target, start in ((far, 1e9), (low, 0.0)):
-        samples = lv.sample(lv.sgld(0.1), target, torch.full((2, 1), start, dtype=double), num_steps=50)
+        samples = lv.sample(target, sampler=lv.sgld(0.1), init=torch.full((2, 1), start, dtype=double), num_steps=50)
         assert samples.trust["sign"].is_fine
 
 

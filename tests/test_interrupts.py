@@ -17,14 +17,14 @@ import pytest
 import torch
 
 import langevin as lv
-from langevin import store
-from langevin.chains import plan
-from langevin.chains import recorder as progress
-from langevin.chains.interrupts import Interrupts
-from langevin.engines import Runner, blocks
+from langevin import storage
+from langevin.execution import Runner, blocks
+from langevin.sampling import config as plan
+from langevin.sampling import recorder as progress
+from langevin.sampling.interrupts import Interrupts
 
-driver, given, sampling = (importlib.import_module(f"langevin.chains.{name}") for name in ("drive", "given", "launch"))
-X = lv.noise.normal(1, 0, 0, 60, dtype=torch.float64)
+driver, given, sampling = (importlib.import_module(f"langevin.sampling.{name}") for name in ("loop", "manual", "sample"))
+X = lv.random.normal(1, 0, 0, 60, dtype=torch.float64)
 TARGET = lv.targets.likelihood(lambda theta, x: -0.5 * (x - theta[0] * theta[1]) ** 2, prior=lv.priors.gaussian(std=1.0))
 START = torch.linspace(-1, 1, 6, dtype=torch.float64).reshape(3, 2)
 SETTINGS = {"data": X, "batch_size": 7, "num_steps": 60, "warmup": 6, "thin": 3, "seed": 4, "compile": False}
@@ -35,23 +35,23 @@ PLACES = {
     "evaluation": (type(TARGET), "evaluate"),
     "tuning": (given, "find_step_size"),
     "fingerprints": (sampling, "fingerprints"),
-    "create": (store.DiskStore, "create"),
+    "create": (storage.DiskStore, "create"),
     "draw": (driver, "draw_block"),
     "engine": (Runner, "run"),
     "step": (type(lv.sgld(0.1)), "step"),
-    "judgement": (progress, "find_bad"),
+    "judgement": (progress, "_find_bad"),
     "moments": (progress, "add_moments"),
-    "write": (store.MemoryStore, "write"),
-    "written": (store.DiskStore, "write"),
-    "flush": (store.DiskStore, "flush"),
-    "save": (store.DiskStore, "save"),
+    "write": (storage.MemoryStore, "write"),
+    "written": (storage.DiskStore, "write"),
+    "flush": (storage.DiskStore, "flush"),
+    "save": (storage.DiskStore, "save"),
     "last": (progress, "evaluate_chains"),
 }
 
 
 def run(auto=False, **changes):
     kernel = lv.sgld("auto") if auto else lv.sgld(1e-3)
-    return lv.sample(kernel, TARGET, START, **{**SETTINGS, **changes})
+    return lv.sample(TARGET, sampler=kernel, init=START, **{**SETTINGS, **changes})
 
 
 def check(part, whole):
@@ -120,7 +120,7 @@ def test_an_interrupt_raised_anywhere_returns_what_was_drawn(tmp_path, monkeypat
             check(part, whole)
             if out is not None and out.exists():
                 check(lv.load_samples(out), whole)
-                again = lv.resume(out, lv.sgld(1e-3), TARGET, data=X)
+                again = lv.resume(out, TARGET, sampler=lv.sgld(1e-3), data=X)
                 assert torch.equal(again.draws, whole.draws), place
                 assert again.status == whole.status
     shared = {"check", "gradient", "evaluation", "draw", "engine", "step", "judgement", "last"}
@@ -132,7 +132,7 @@ def test_no_draw_of_a_run_in_memory_is_lost_while_it_is_recorded(monkeypatch):
     whole = run()
     with monkeypatch.context() as patch:
         interrupt(patch, "write", 2, before=True)
-        with pytest.warns(UserWarning, match="interrupted at step 32: 8 draws"):
+        with pytest.warns(UserWarning, match="interrupted at step 32; it returns 8 draws"):
             part = run()
     check(part, whole)
     assert part.status[0].steps == 32
@@ -146,8 +146,8 @@ def test_an_interrupt_in_the_set_up_says_so():
             signal.raise_signal(signal.SIGINT)
             return lv.targets.Evaluation((position**2).sum(-1) / 2, position)
 
-    with pytest.warns(UserWarning, match="interrupted in its set-up: 0 draws are returned"):
-        samples = lv.sample(lv.sgld(0.1), Interrupting(), START, num_steps=10, keep=lambda theta: theta.sum())
+    with pytest.warns(UserWarning, match="interrupted during set-up; it returns 0 draws"):
+        samples = lv.sample(Interrupting(), sampler=lv.sgld(0.1), init=START, num_steps=10, keep=lambda theta: theta.sum())
     assert samples.draws.shape == (3, 0)
     assert {status[1:] for status in samples.status} == {(0, 0, None)}
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -249,7 +249,7 @@ for line in sys.stdin:
                 t.check(part, whole)
             if kind == "disk" and os.path.exists(path):
                 t.check(t.lv.load_samples(path), whole)
-                again = t.lv.resume(path, t.lv.sgld(1e-3), t.TARGET, data=t.X)
+                again = t.lv.resume(path, t.TARGET, sampler=t.lv.sgld(1e-3), data=t.X)
                 assert torch.equal(again.draws, whole.draws)
                 assert not [name for name in os.listdir(os.path.dirname(path)) if name.endswith(".new")]
             interrupted = any("was interrupted" in str(warning.message) for warning in caught)

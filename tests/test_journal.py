@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import langevin.store.journal
-from langevin.store.journal import Journal, remove_temporaries, write_atomic
+import langevin.storage.journal
+from langevin.storage.journal import Journal, remove_temporaries, write_atomic
 
 
 class Lines:
@@ -111,7 +111,7 @@ def test_threads_append_one_after_the_other(tmp_path):
     assert seen[2::2] == ["more"] * 80
 
 
-SOURCE = Path(langevin.store.journal.__file__).parents[1]
+SOURCE = Path(langevin.storage.journal.__file__).parents[1]
 WITHOUT_POSIX = """
 import os, pathlib, sys, torch
 sys.modules.pop("filelock", None)
@@ -121,11 +121,11 @@ sys.modules["fcntl"] = None  # cannot be imported
 path = pathlib.Path(sys.argv[1])
 sys.modules["langevin"] = type(sys)("langevin")
 sys.modules["langevin"].__path__ = [sys.argv[2]]
-import langevin.store.bank
-from langevin.store.journal import Journal, write_atomic
+import langevin.nn.bank
+from langevin.storage.journal import Journal, write_atomic
 write_atomic(path / "file", b"content")
 assert (path / "file").read_bytes() == b"content"
-assert len(langevin.store.bank.SampleBank(path)) == 0
+assert len(langevin.nn.bank.SampleBank(path)) == 0
 """
 
 
@@ -196,7 +196,11 @@ def test_an_unpickled_journal_that_takes_the_lock_gives_it_up_in_a_forked_child(
     assert (journal.lock(), journal.in_step) == (False, True)
     child = os.fork()
     if child == 0:
-        os._exit(int(journal.in_step or journal._fd is not None))
+        code = 2
+        try:
+            code = int(journal.in_step or journal._lock.is_held)
+        finally:
+            os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert journal.in_step
 

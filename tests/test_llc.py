@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 import langevin as lv
-from langevin.llc.limit import fit
-from langevin.llc.localised import Problem
+from langevin.nn.llc.limit import fit
+from langevin.nn.llc.localised import Problem
 
 path = Path(__file__).parents[1] / "benchmarks" / "llc.py"
 spec = importlib.util.spec_from_file_location("benchmark_llc", path)

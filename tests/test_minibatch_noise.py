@@ -13,13 +13,13 @@ from torch import nn
 from torch.nn.functional import softplus
 
 import langevin as lv
-from langevin.chains.absorb import absorb
-from langevin.gradient_noise import DenseNoise, DiagonalNoise, LowRankNoise
-from langevin.gradients import control_variate, minibatch, of_each_row
+from langevin.adaptation import NoiseSource, estimate_noise
 from langevin.kernels import Scaled
-from langevin.noise import Purpose, normal, stream, streams, white_rows
-from langevin.scales import Dense, Diagonal
-from langevin.tuning import Rows, learn_noise
+from langevin.kernels.gradient_noise import DenseNoise, DiagonalNoise, LowRankNoise
+from langevin.random import Purpose, normal, stream, streams, white_rows
+from langevin.sampling.noise_correction import correct_noise
+from langevin.targets.gradients import control_variate, minibatch, of_each_row
+from langevin.targets.metric import Dense, Diagonal
 
 NUM_DATA, DIM, BATCH = 2000, 3, 20
 QUICK = {"compile": False, "progress": False}
@@ -104,11 +104,11 @@ def test_the_energy_of_a_control_variate_is_that_whose_gradient_it_is():
 
 
 def test_a_dense_scale_is_turned_until_the_noise_is_diagonal():
-    rows = Rows(TARGET, (X, Y), BATCH, seed=0)
+    rows = NoiseSource(TARGET, (X, Y), BATCH, seed=0)
     root = torch.linalg.inv(torch.linalg.cholesky(HESSIAN)).mT  # R^T H R = 1
     places = MEAN.repeat(4, 1)
-    learnt = learn_noise(rows, places, Dense(root), torch.eye(DIM, dtype=torch.float64), has_metric=False)
-    turned = learnt.scale.root
+    learnt = estimate_noise(rows, places, Dense(root), torch.eye(DIM, dtype=torch.float64), has_metric=False)
+    turned = learnt.metric.root
     torch.testing.assert_close(turned @ turned.mT, root @ root.mT)
     said = of_each_row(TARGET, (X, Y), torch.arange(NUM_DATA), MEAN)
     whole = (said - said.mean(0)).mT @ (said - said.mean(0)) / NUM_DATA / BATCH
@@ -125,27 +125,29 @@ def test_the_turned_scale_is_the_one_that_runs():
     """Where noise is in proportion to the curvature no law would tell."""
     root = Dense(torch.linalg.inv(torch.linalg.cholesky(HESSIAN)).mT)
     places = MEAN.repeat(4, 1)
-    learnt = learn_noise(Rows(TARGET, (X, Y), BATCH, seed=0), places, root, torch.eye(DIM, dtype=torch.float64), has_metric=False)
+    learnt = estimate_noise(
+        NoiseSource(TARGET, (X, Y), BATCH, seed=0), places, root, torch.eye(DIM, dtype=torch.float64), has_metric=False
+    )
     kernel = Scaled.of(lv.msgld(0.01, invariant=True, noise="corrected"), root)
-    made, said = absorb(kernel, SimpleNamespace(position=places, places=places), learnt)
-    assert made.scale is learnt.scale
+    made, said = correct_noise(kernel, SimpleNamespace(position=places, draws=places), learnt)
+    assert made.scale is learnt.metric
     assert made.scale is not root
     assert made.gradient_noise is learnt.noise
-    assert "absorbed" in said
+    assert "corrected, which adds" in said
 
 
 def test_matrices_and_directions_of_their_own():
     unit, signal = Diagonal(torch.ones(DIM, dtype=torch.float64)), HESSIAN
-    rows, places = Rows(TARGET, (X, Y), BATCH, seed=0), MEAN.repeat(2, 1)
-    dense = learn_noise(rows, places, unit, signal, has_metric=False)
+    rows, places = NoiseSource(TARGET, (X, Y), BATCH, seed=0), MEAN.repeat(2, 1)
+    dense = estimate_noise(rows, places, unit, signal, has_metric=False)
     assert isinstance(dense.noise, DenseNoise)
     said = of_each_row(TARGET, (X, Y), torch.arange(NUM_DATA), MEAN)
     whole = (said - said.mean(0)).mT @ (said - said.mean(0)) / NUM_DATA / BATCH
     torch.testing.assert_close(dense.noise.pushed @ dense.noise.vectors.mT, whole)
-    own = learn_noise(rows, places, unit, signal, has_metric=True)
+    own = estimate_noise(rows, places, unit, signal, has_metric=True)
     assert isinstance(own.noise, DiagonalNoise)
     assert own.skew == pytest.approx(float(torch.linalg.eigvalsh(torch.corrcoef(said.mT))[-1]), rel=1e-6)
-    low = learn_noise(rows, places, unit, signal.diagonal(), has_metric=False)
+    low = estimate_noise(rows, places, unit, signal.diagonal(), has_metric=False)
     assert isinstance(low.noise, LowRankNoise)
     rebuilt = torch.diag(low.noise.variance) + low.noise.vectors * low.noise.along @ low.noise.vectors.mT
     torch.testing.assert_close(rebuilt.diagonal(), whole.diagonal(), rtol=0.01, atol=0)
@@ -159,7 +161,7 @@ def test_the_call_without_settings(capsys):
         samples = lv.sample(TARGET, data=(X, Y), batch_size=BATCH, **QUICK)
     said = capsys.readouterr().out
     assert "control variates" in said
-    assert "absorbed" in said
+    assert "corrected, which adds" in said
     assert samples.trust.is_clean
     check_law(samples)
 
@@ -187,22 +189,31 @@ def test_a_sampler_that_learns_its_noise(name, capsys):
     kernel = build()
     start = MEAN.repeat(64, 1)  # many chains instead of long ones: Sigma / K is 100
     samples = lv.sample(
-        kernel, TARGET, start, num_steps=3000, warmup=500, thin=20, data=(X, Y), batch_size=BATCH, scale=scale, **QUICK
+        TARGET,
+        sampler=kernel,
+        init=start,
+        num_steps=3000,
+        warmup=500,
+        thin=20,
+        data=(X, Y),
+        batch_size=BATCH,
+        metric=scale,
+        **QUICK,
     )
     assert "gradient noise" in capsys.readouterr().out
-    assert "absorbed" in samples.description
+    assert "corrected, which adds" in samples.description
     check_law(samples, hessian=HESSIAN / kernel.temperature)
 
 
 def test_reshuffled_batches_and_corrections_exclude_each_other():
     start = MEAN.repeat(2, 1)
     settings = {"data": (X, Y), "batch_size": BATCH, **QUICK}
-    with pytest.raises(ValueError, match="cancels by itself"):
-        lv.sample(lv.nasgld(), TARGET, start, num_steps=10, batches="reshuffled", **settings)
+    with pytest.raises(ValueError, match="reshuffled epochs cancels"):
+        lv.sample(TARGET, sampler=lv.nasgld(), init=start, num_steps=10, batches="reshuffled", **settings)
     with pytest.raises(ValueError, match="one of auto, reshuffled, white"):
-        lv.sample(lv.sgld(1e-5), TARGET, start, num_steps=10, batches="shuffled", **settings)
+        lv.sample(TARGET, sampler=lv.sgld(1e-5), init=start, num_steps=10, batches="shuffled", **settings)
     with pytest.raises(ValueError, match="without a batch_size"):
-        lv.sample(lv.sgld(1e-5), TARGET, start, num_steps=10, batches="white", data=(X, Y), **QUICK)
+        lv.sample(TARGET, sampler=lv.sgld(1e-5), init=start, num_steps=10, batches="white", data=(X, Y), **QUICK)
     with pytest.raises(ValueError, match='"auto" or None without a sampler'):
         lv.sample(TARGET, control_variate=MEAN, **settings)
 
@@ -210,9 +221,9 @@ def test_reshuffled_batches_and_corrections_exclude_each_other():
 def test_white_batches_for_any_sampler():
     """By default each datum comes once per epoch, as before; asked for, rows come with replacement."""
     start, settings = MEAN.repeat(2, 1), {"num_steps": 30, "data": (X, Y), "batch_size": BATCH, **QUICK}
-    by_default = lv.sample(lv.sgld(1e-5), TARGET, start, **settings).draws
-    assert torch.equal(by_default, lv.sample(lv.sgld(1e-5), TARGET, start, batches="reshuffled", **settings).draws)
-    assert not torch.equal(by_default, lv.sample(lv.sgld(1e-5), TARGET, start, batches="white", **settings).draws)
+    by_default = lv.sample(TARGET, sampler=lv.sgld(1e-5), init=start, **settings).draws
+    assert torch.equal(by_default, lv.sample(TARGET, sampler=lv.sgld(1e-5), init=start, batches="reshuffled", **settings).draws)
+    assert not torch.equal(by_default, lv.sample(TARGET, sampler=lv.sgld(1e-5), init=start, batches="white", **settings).draws)
 
 
 def test_white_batches_have_no_epoch_for_the_temperature_to_cancel_over():
@@ -220,10 +231,10 @@ def test_white_batches_have_no_epoch_for_the_temperature_to_cancel_over():
     kernel = lv.msgld(1e-4, invariant=True, noise=(HESSIAN * NUM_DATA / BATCH, HESSIAN))
     start, settings = MEAN.repeat(2, 1), {"num_steps": 60, "warmup": 10, "data": (X, Y), "batch_size": BATCH, **QUICK}
     weights = {
-        batches: lv.sample(lv.sgld(1e-5), TARGET, start, batches=batches, **settings).heat["heat_weights"]
+        batches: lv.sample(TARGET, sampler=lv.sgld(1e-5), init=start, batches=batches, **settings).heat["heat_weights"]
         for batches in lv.gradients.BATCHES
     }
-    corrected = lv.sample(kernel, TARGET, start, **settings).heat["heat_weights"]
+    corrected = lv.sample(TARGET, sampler=kernel, init=start, **settings).heat["heat_weights"]
     assert torch.equal(weights["white"][:, 0], weights["white"][:, 1])  # each gradient counts once
     assert torch.equal(weights["white"], corrected)
     assert not torch.equal(weights["reshuffled"][:, 0], weights["reshuffled"][:, 1])
@@ -238,31 +249,33 @@ def test_reshuffled_epochs_without_settings_are_cooled():
 def test_exact_gradients_have_nothing_to_absorb():
     start = MEAN.repeat(4, 1)
     settings = {"num_steps": 50, "data": (X, Y), **QUICK}
-    plain = lv.sample(lv.msgld(1e-4, invariant=True), TARGET, start, **settings)
-    corrected = lv.sample(lv.msgld(1e-4, invariant=True, noise="corrected"), TARGET, start, **settings)
+    plain = lv.sample(TARGET, sampler=lv.msgld(1e-4, invariant=True), init=start, **settings)
+    corrected = lv.sample(TARGET, sampler=lv.msgld(1e-4, invariant=True, noise="corrected"), init=start, **settings)
     assert torch.equal(plain.draws, corrected.draws)
 
 
 def test_a_noise_that_is_given_goes_with_nothing_that_is_found():
     known = (100 * HESSIAN, HESSIAN)
     start, settings = MEAN.repeat(2, 1), {"num_steps": 5, "data": (X, Y), **QUICK}
-    with pytest.raises(ValueError, match="stands in the coordinates of theta"):
-        lv.sample(lv.msgld(1e-4, invariant=True, noise=known), TARGET, start, scale="auto", batch_size=BATCH, **settings)
-    with pytest.raises(ValueError, match="its friction would cool"):
-        lv.sample(lv.msgld(1e-4, invariant=True, noise=known), TARGET, start, **settings)
+    with pytest.raises(ValueError, match="is given in the coordinates of theta"):
+        lv.sample(
+            TARGET, sampler=lv.msgld(1e-4, invariant=True, noise=known), init=start, metric="auto", batch_size=BATCH, **settings
+        )
+    with pytest.raises(ValueError, match="would lower the temperature"):
+        lv.sample(TARGET, sampler=lv.msgld(1e-4, invariant=True, noise=known), init=start, **settings)
     with pytest.raises(ValueError, match="or a number as step_size"):
-        lv.sample(lv.msgld("auto", invariant=True, noise=known), TARGET, start, batch_size=BATCH, **settings)
-    with pytest.raises(ValueError, match="tells their noise from the signal"):
-        lv.sample(TARGET, data=(X, Y), batch_size=BATCH, scale=torch.ones(DIM, dtype=torch.float64), **QUICK)
+        lv.sample(TARGET, sampler=lv.msgld("auto", invariant=True, noise=known), init=start, batch_size=BATCH, **settings)
+    with pytest.raises(ValueError, match="separates their noise from the signal"):
+        lv.sample(TARGET, data=(X, Y), batch_size=BATCH, metric=torch.ones(DIM, dtype=torch.float64), **QUICK)
 
 
 def test_settings_side_by_side_are_not_reshuffled():
     one = torch.ones(DIM, dtype=torch.float64)
     both = lv.side_by_side([lv.msgld(eps, invariant=True, noise=(one, one)) for eps in (1e-4, 2e-4)])
     settings = {"num_steps": 5, "data": (X, Y), "batch_size": BATCH, **QUICK}
-    with pytest.raises(ValueError, match="cancels by itself"):
-        lv.sample(both, TARGET, MEAN.repeat(2, 1), batches="reshuffled", **settings)
-    with pytest.raises(ValueError, match="nothing left to be learnt"):
+    with pytest.raises(ValueError, match="reshuffled epochs cancels"):
+        lv.sample(TARGET, sampler=both, init=MEAN.repeat(2, 1), batches="reshuffled", **settings)
+    with pytest.raises(ValueError, match="gradient noise given"):
         lv.side_by_side([lv.nasgld(0.1, bias_factor=1.0)] * 2)
 
 
@@ -270,27 +283,27 @@ def test_a_run_that_had_nothing_to_absorb_is_resumed(tmp_path):
     target = lv.targets.gaussian([[1.0, 0.5], [0.5, 1.0]])
     start = torch.zeros(4, 2, dtype=torch.float64)
     kernel = copy.deepcopy(lv.msgld(0.1, invariant=True, noise="corrected"))  # a copy of what is open is open
-    whole = lv.sample(kernel, target, start, num_steps=50, out=tmp_path / "run", **QUICK)
-    assert torch.equal(lv.resume(tmp_path / "run", kernel, target, progress=False).draws, whole.draws)
+    whole = lv.sample(target, sampler=kernel, init=start, num_steps=50, out=tmp_path / "run", **QUICK)
+    assert torch.equal(lv.resume(tmp_path / "run", target, sampler=kernel, progress=False).draws, whole.draws)
 
 
 def test_noise_is_looked_at_at_so_many_places_that_chance_is_no_change():
-    rows = Rows(TARGET, (X, Y), BATCH, seed=0)
+    rows = NoiseSource(TARGET, (X, Y), BATCH, seed=0)
     many = (MEAN + 1e-3 * normal(0, range(5000), 0, DIM, dtype=torch.float64)).contiguous()
-    learnt = learn_noise(rows, many, Diagonal(torch.ones(DIM, dtype=torch.float64)), HESSIAN.diagonal(), has_metric=False)
+    learnt = estimate_noise(rows, many, Diagonal(torch.ones(DIM, dtype=torch.float64)), HESSIAN.diagonal(), has_metric=False)
     assert learnt.varies < 0.25
     assert learnt.rows <= 200_000
     wide = torch.zeros(300, 20_000, dtype=torch.float64)
-    assert rows.places(wide) * rows.count(wide[: rows.places(wide)]) * 20_000 <= 2**27
+    assert rows.max_positions(wide) * rows.count(wide[: rows.max_positions(wide)]) * 20_000 <= 2**27
 
 
 def test_a_noise_that_is_given_gets_the_dtype_of_the_run():
     kernel = lv.msgld(1e-4, invariant=True, noise=(100 * HESSIAN, HESSIAN))
     x, y = X.float(), Y.float()
     settings = {"num_steps": 5, "data": (x, y), "batch_size": BATCH, **QUICK}
-    assert lv.sample(kernel, TARGET, MEAN.float().repeat(2, 1), **settings).draws.dtype == torch.float32
+    assert lv.sample(TARGET, sampler=kernel, init=MEAN.float().repeat(2, 1), **settings).draws.dtype == torch.float32
     with pytest.raises(ValueError, match="2 dimensions, those of a position"):
-        lv.sample(kernel, lv.targets.gaussian([[1.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 2), num_steps=5, **QUICK)
+        lv.sample(lv.targets.gaussian([[1.0, 0.0], [0.0, 1.0]]), sampler=kernel, init=torch.zeros(2, 2), num_steps=5, **QUICK)
 
 
 def test_the_artificial_noise_of_a_target_is_absorbed():
@@ -312,8 +325,8 @@ def test_one_row_at_a_time():
 def test_noise_that_float32_cannot_tell_from_the_signal_is_refused():
     x, y = regression(200, dtype=torch.float32)
     kernel = lv.msgld(2e-3, bias_factor=30.0, invariant=True, noise="corrected")
-    with pytest.raises(ValueError, match=r"leaves a signal in torch\.float32"):  # residuals a thousand times what the model expects
-        lv.sample(kernel, TARGET, torch.zeros(4, DIM), num_steps=10, data=(x, 1e3 * y.roll(7)), batch_size=1, **QUICK)
+    with pytest.raises(ValueError, match=r"not lost to rounding in torch\.float32"):  # residuals 1,000 times those expected
+        lv.sample(TARGET, sampler=kernel, init=torch.zeros(4, DIM), num_steps=10, data=(x, 1e3 * y.roll(7)), batch_size=1, **QUICK)
 
 
 def test_rows_that_are_not_finite_by_themselves_are_named():
@@ -321,9 +334,9 @@ def test_rows_that_are_not_finite_by_themselves_are_named():
         return -0.5 * (y - x @ theta) ** 2 + 0.0 * (theta.sum() * (len(x) - 1)) ** 0.5
 
     target = lv.targets.likelihood(square_root, prior=lv.priors.gaussian(std=1.0), dim=DIM)
-    with pytest.raises(ValueError, match="finite, each by itself"):
-        learn_noise(
-            Rows(target, (X, Y), BATCH, seed=0), MEAN.repeat(2, 1), Diagonal(torch.ones(DIM, dtype=torch.float64)), HESSIAN,
+    with pytest.raises(ValueError, match="whose gradients are finite"):
+        estimate_noise(
+            NoiseSource(target, (X, Y), BATCH, seed=0), MEAN.repeat(2, 1), Diagonal(torch.ones(DIM, dtype=torch.float64)), HESSIAN,
             has_metric=False,
         )  # fmt: skip
 
@@ -336,8 +349,8 @@ def test_a_noise_that_turns_is_said_and_bounds_the_step():
         net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
     posterior = lv.Posterior(net, lv.likelihoods.gaussian(std=0.3), prior=lv.priors.gaussian(std=1.0), num_data=300)
     kernel = lv.msgld(1e-3, bias_factor=300.0, beta=0.9, invariant=True, noise="corrected")
-    with pytest.warns(lv.TrustWarning, match="from place to place"):
-        lv.sample(kernel, posterior, posterior.init(4), num_steps=20, data=(x, y), batch_size=5, **QUICK)
+    with pytest.warns(lv.TrustWarning, match="between positions"):
+        lv.sample(posterior, sampler=kernel, init=posterior.init(4), num_steps=20, data=(x, y), batch_size=5, **QUICK)
 
 
 @pytest.mark.parametrize("times", [0.5, 1.0, 2.0])
@@ -349,7 +362,7 @@ def test_a_noise_that_is_another_in_the_end_is_said(times):
     settings = {"num_steps": 300, "warmup": 100, "data": (X, Y), "batch_size": BATCH, **QUICK}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        lv.sample(kernel, TARGET, MEAN.repeat(8, 1), **settings)
+        lv.sample(TARGET, sampler=kernel, init=MEAN.repeat(8, 1), **settings)
     said = [str(warning.message) for warning in caught if "noise has changed" in str(warning.message)]
     assert len(said) == (times != 1.0)
     for text in said:
@@ -364,7 +377,7 @@ def test_a_run_is_resumed_with_its_noise(found, tmp_path):
     def run(**more):
         if found:
             return lv.sample(TARGET, num_draws=30, chains=4, control_variate=None, **{**settings, **more})
-        return lv.sample(kernel, TARGET, start, num_steps=900, warmup=100, **{**settings, **more})
+        return lv.sample(TARGET, sampler=kernel, init=start, num_steps=900, warmup=100, **{**settings, **more})
 
     def stop(done, _):
         if done > 400:
@@ -374,9 +387,9 @@ def test_a_run_is_resumed_with_its_noise(found, tmp_path):
     with pytest.warns(UserWarning, match="interrupted"):
         cut = run(out=tmp_path / "cut", progress=stop)
     assert cut.draws.shape[1] < whole.draws.shape[1]
-    again = lv.resume(tmp_path / "cut", *(() if found else (kernel,)), TARGET, data=(X, Y), progress=False)
+    again = lv.resume(tmp_path / "cut", TARGET, sampler=None if found else kernel, data=(X, Y), progress=False)
     assert torch.equal(again.draws, whole.draws)
-    assert "absorbed" in again.description
+    assert "corrected, which adds" in again.description
 
 
 def test_logistic_regression_off_its_gaussian():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from langevin.moments import add_moments, merge, no_moments, read_moments
-from langevin.noise import normal
+from langevin.diagnostics.running import add_moments, merge, no_moments, read_moments
+from langevin.random import normal
 
 DRAWS = 1e6 + normal(5, 0, 0, 60, dtype=torch.float64).reshape(20, 3)  # far from zero, where a sum of squares would cancel
 

@@ -1,26 +1,62 @@
 """Every random number is a pure function of (seed, stream, step, element), and the numbers are good."""
 
+import ctypes
 import itertools
 import math
 import os
+import platform
 import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
 import pytest
 import torch
-from numba import njit
 from scipy import stats
 
-from langevin import noise
-from langevin.noise import Purpose, batch_indices, draw, normal, permutation, stream, streams
-from langevin.noise import cpu as noise_cpu
+from langevin import random as noise
+from langevin.compiler.build import load
+from langevin.random import Purpose, batch_indices, chains_last, compiled, normal, permutation, stream, streams, uniform
 
 SEED = 0x9E3779B97F4A7C15
 CHAIN = stream(Purpose.POSITION, 7)
 FLOATS = [torch.float32, torch.float64]
 NUM_DRAWS = 2**22
 STANDARD_ERRORS = 4.5  # two-sided p = 7e-6 for each of about 100 comparisons with fixed seeds
+
+
+PROGRAM = """
+#include "lv_noise.h"
+void pair_f32(uint32_t radius, uint32_t angle, float *out) { lv_pair_f32(radius, angle, out, out + 1); }
+void pair_f64(uint64_t radius, uint64_t angle, double *out) { lv_pair_f64(radius, angle, out, out + 1); }
+void block(uint32_t *words, uint64_t seed) { lv_philox(words, seed); }
+#define FILL(kind, suffix, real) \
+    void kind##suffix(real *out, int64_t count, int64_t offset, uint64_t seed, int64_t chain, int64_t step, int64_t chunk) { \
+        for (int64_t i = 0; i < count; i += chunk) \
+            lv_##kind##_fill##suffix(out + i, lv_min(chunk, count - i), offset + i, seed, chain, step); \
+    }
+FILL(normal, _f32, float)
+FILL(normal, _f64, double)
+FILL(uniform, _f32, float)
+FILL(uniform, _f64, double)
+"""
+
+
+@pytest.fixture(scope="module")
+def program():
+    """A generated program that includes the header."""
+    return load(PROGRAM)
+
+
+def pair(program, dtype, radius, angle):
+    out, uint, name = (
+        (np.empty(2, np.float32), ctypes.c_uint32, "pair_f32")
+        if dtype == torch.float32
+        else (np.empty(2), ctypes.c_uint64, "pair_f64")
+    )
+    getattr(program, name)(uint(radius), uint(angle), ctypes.c_void_p(out.ctypes.data))
+    return out
 
 
 def bits(tensor):
@@ -42,10 +78,12 @@ def bits(tensor):
         ),
     ],
 )
-def test_both_engines_give_the_known_answers_of_random123(counter, key, words):
+def test_both_engines_give_the_known_answers_of_random123(program, counter, key, words):
     assert list(noise.philox(tuple(counter), tuple(key))) == words
     assert [int(w) for w in noise.philox(tuple(torch.tensor([c]) for c in counter), tuple(key))] == words
-    assert [int(w) for w in noise_cpu.philox(*map(np.uint64, counter + key))] == words
+    block = (ctypes.c_uint32 * 4)(*counter)
+    program.block(block, ctypes.c_uint64(key[0] | key[1] << 32))
+    assert list(block) == words
 
 
 # Addresses
@@ -138,40 +176,72 @@ def test_a_forked_child_draws_the_same_on_threads_of_its_own():
         torch.set_num_threads(before)
 
 
-@njit(nogil=True)
-def fused_kernel(out, offset, seed, chain, step, chunk):
-    noise, scratch = np.empty(chunk, out.dtype), noise_cpu.make_scratch(out)
-    for begin in range(0, len(out), chunk):
-        count = min(chunk, len(out) - begin)
-        noise_cpu.fill_normal(noise, count, offset + begin, seed, chain, step, scratch)
-        for i in range(count):
-            out[begin + i] = noise[i]
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("kind", [normal, uniform])
+def test_a_fill_inside_another_program_gives_the_same_bits(program, kind, dtype):
+    expected = kind(SEED, CHAIN, 9, 10_001, offset=5, dtype=dtype)
+    fill = getattr(program, f"{kind.__name__}_{'f32' if dtype == torch.float32 else 'f64'}")
+    for chunk in (7, 1000, 4096, 20_000):
+        out = torch.zeros_like(expected)
+        fill(
+            ctypes.c_void_p(out.data_ptr()), ctypes.c_int64(len(out)), ctypes.c_int64(5), ctypes.c_uint64(SEED),
+            ctypes.c_int64(CHAIN), ctypes.c_int64(9), ctypes.c_int64(chunk),
+        )  # fmt: skip
+        assert bits(out) == bits(expected)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_fill_normal_inside_another_kernel_is_bitwise_normal(dtype):
-    expected = normal(SEED, CHAIN, 9, 10_001, offset=5, dtype=dtype)
-    for chunk in (7, 1000, 4096, 20_000):
-        out = torch.zeros_like(expected)
-        fused_kernel(out.numpy(), 5, np.uint64(SEED), CHAIN, 9, chunk)
-        assert bits(out) == bits(expected)
+@pytest.mark.parametrize("kind", ["normal", "uniform"])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
+def test_chains_side_by_side_have_the_same_numbers(kind, size, dtype):
+    chains, steps = range(2**32 - 5, 2**32 + 700), range(2**32 - 1, 2**32 + 1)
+    laned = chains_last(kind, SEED, chains, steps, size, dtype, torch.device("cpu"))
+    assert bits(laned) == bits(noise.KINDS[kind](SEED, chains, steps, size, dtype=dtype).mT.contiguous())
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(("size", "offset"), [(1, 0), (4, 0), (3, 1), (63, 0), (2048, 0), (2048, 1), (2049, 3)])
+def test_no_element_outside_the_result_is_written(size, offset, dtype):
+    """The result lies between guards; tiles and vectors end where they like."""
+    steps, chains = range(3), range(2)
+    whole = torch.full((64 + 6 * size + 64,), -7.0, dtype=dtype)
+    rows = noise.address.Rows(chains.start, len(chains), steps.start, len(steps))
+    for kind in ("normal", "uniform"):
+        inside = whole[64:-64]
+        assert compiled.draw_rows(kind, inside, size, offset, SEED, rows)
+        assert bits(inside) == bits(noise.KINDS[kind](SEED, chains, steps, size, offset=offset, dtype=dtype).flatten())
+        assert (torch.cat([whole[:64], whole[-64:]]) == -7).all()
+
+
+def test_a_buffer_of_another_size_is_refused():
+    rows = noise.address.Rows(0, 2, 0, 3)
+    for call in (
+        lambda: compiled.draw_rows("normal", torch.empty(29), 5, 0, SEED, rows),
+        lambda: compiled.draw_rows("normal", torch.empty(60)[::2], 5, 0, SEED, rows),
+        lambda: compiled.draw_chains_last("normal", torch.empty(11), 2, SEED, rows),
+        lambda: compiled.draw_batches(torch.empty(24), 4, 9, SEED, rows),
+    ):
+        with pytest.raises(ValueError, match="noise needs a contiguous CPU tensor of"):
+            call()
+    with pytest.raises(ValueError, match=r"draw_chains_last\(size=...\) needs at most 4, got 5"):
+        compiled.draw_chains_last("normal", torch.empty(30), 5, SEED, rows)
 
 
 # The two engines
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_numba_equals_the_torch_reference_to_four_ulp(dtype):
+def test_compiled_normals_equal_the_torch_reference_to_four_ulp(dtype):
     address = (SEED, range(2**40 - 3, 2**40), range(2**56 - 2, 2**56), 50_001)
     ours = normal(*address, offset=3, dtype=dtype)
     theirs = noise.normal_reference(*address, offset=3, dtype=dtype)
     assert ((ours - theirs).abs() <= 4 * torch.finfo(dtype).eps * theirs.abs()).all()
 
 
-def test_a_float32_pair_is_the_documented_formula_to_four_ulp():
+def test_a_float32_pair_is_the_documented_formula_to_four_ulp(program):
     words = np.random.default_rng(0).integers(0, 2**32, (2, 2000), dtype=np.uint32)
     words[:, :4] = [[0, 2**32 - 1, 2**31, 2**30], [2**32 - 1, 0, 2**30, 2**31]]
-    pairs = np.array([noise_cpu.pair_f32(radius, angle) for radius, angle in words.T])
+    pairs = np.array([pair(program, torch.float32, *map(int, column)) for column in words.T])
     uniform = (words[0].astype(np.float32) + np.float32(0.5)).astype(np.float64) / 2**32
     radius = np.sqrt(-2 * np.log(uniform))
     # the 30 bits below the quadrant are a signed number, its centre half a unit up
@@ -184,11 +254,30 @@ def test_a_float32_pair_is_the_documented_formula_to_four_ulp():
         assert (np.abs(drawn - exact) <= 4 * np.finfo(np.float32).eps * np.abs(exact)).all()
 
 
-def test_the_float32_tail_reaches_beyond_six_and_a_half_and_nothing_is_infinite():
-    assert abs(noise_cpu.pair_f32(np.uint32(0), np.uint32(0))[0]) > 6.5
-    assert abs(noise_cpu.pair_f64(np.uint64(0), np.uint64(0))[0]) > 9.3
-    assert np.isfinite(noise_cpu.pair_f32(np.uint32(2**32 - 1), np.uint32(2**32 - 1))).all()
-    assert np.isfinite(noise_cpu.pair_f64(np.uint64(2**64 - 1), np.uint64(2**64 - 1))).all()
+def test_the_float32_tail_reaches_beyond_six_and_a_half_and_nothing_is_infinite(program):
+    assert abs(pair(program, torch.float32, 0, 0)[0]) > 6.5
+    assert abs(pair(program, torch.float64, 0, 0)[0]) > 9.3
+    assert np.isfinite(pair(program, torch.float32, 2**32 - 1, 2**32 - 1)).all()
+    assert np.isfinite(pair(program, torch.float64, 2**64 - 1, 2**64 - 1)).all()
+
+
+@pytest.mark.parametrize("flag", ["-O0", "-mno-avx512f", "-mno-avx512dq", "-mno-avx2"])
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="flags of this processor family")
+def test_bits_do_not_depend_on_the_instruction_set(flag):
+    """Each flag takes another branch of the header."""
+    expected = [
+        torch.cat([kind(SEED, 3, 4, 3001, offset=1, dtype=dtype).double() for kind in (normal, uniform)]) for dtype in FLOATS
+    ]
+    program = load(PROGRAM, (flag,))
+    for dtype, both in zip(FLOATS, expected, strict=True):
+        suffix = "f32" if dtype == torch.float32 else "f64"
+        drawn = []
+        for kind in ("normal", "uniform"):
+            out = torch.empty(3001, dtype=dtype)
+            numbers = (3001, 1, SEED, 3, 4, 3001)
+            getattr(program, f"{kind}_{suffix}")(ctypes.c_void_p(out.data_ptr()), *map(ctypes.c_uint64, numbers))
+            drawn.append(out.double())
+        assert bits(torch.cat(drawn)) == bits(both)
 
 
 @pytest.mark.parametrize(("batch_size", "num_data"), [(1, 1), (1, 2), (3, 10), (100, 100), (50, 4435), (128, 70_001)])
@@ -197,10 +286,29 @@ def test_batches_of_both_engines_are_equal(batch_size, num_data):
     assert torch.equal(batch_indices(*address), noise.batch_indices_reference(*address))
 
 
-def test_without_numba_the_reference_serves(monkeypatch):
-    monkeypatch.setattr(draw, "cpu_engine", lambda: None)
+def test_without_a_compiler_the_reference_serves(monkeypatch):
+    monkeypatch.setattr(compiled, "_function", lambda name: None)
     assert torch.equal(normal(1, 2, range(3), 5), noise.normal_reference(1, 2, range(3), 5))
+    assert torch.equal(uniform(1, 2, range(3), 5), noise.uniform_reference(1, 2, range(3), 5))
     assert torch.equal(batch_indices(1, range(2), 3, 5, 9), noise.batch_indices_reference(1, range(2), 3, 5, 9))
+    laned = chains_last("normal", 1, range(4), range(3), 2, torch.float32, torch.device("cpu"))
+    assert torch.equal(laned, noise.normal_reference(1, range(4), range(3), 2).mT)
+
+
+def test_a_missing_compiler_is_reported_once():
+    code = """if True:
+        import warnings, langevin as lv
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for step in range(3):
+                lv.random.normal(0, 0, step, 5)
+                lv.random.batch_indices(0, 0, step, 3, 9)
+        print([str(warning.message) for warning in caught])
+    """
+    environment = {**os.environ, "CC": "no-such-compiler"}
+    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
+    assert said.count("noise and optimizers run on plain torch, which is slower: CC needs an executable C compiler") == 1
+    assert said.count("', '") == 0
 
 
 def test_other_devices_use_the_reference():

@@ -64,8 +64,8 @@ def test_links_lead_to_files_and_headings(path):
 
 
 def test_the_table_of_checks_has_every_check_of_the_source_and_says_what_is_said():
-    source = (DOCS.parent / "src" / "langevin" / "trust" / "judge.py").read_text()
-    named = set(re.findall(r'Check\(\s*"([^"]+)"', source)) | set(re.findall(r'name(?:, tau)? = "([^"]+)"', source))
+    source = (DOCS.parent / "src" / "langevin" / "diagnostics" / "trust.py").read_text()
+    named = set(re.findall(r'Check\(\s*"([^"]+)"', source)) | set(re.findall(r'name(?:, \w+)? = "([^"]+)"', source))
     named |= set(re.findall(r'\(\("([^"]+)", found.bulk\), \("([^"]+)", found.tail\)\)', source)[0])
     rows = [line.split("|")[1:3] for line in (DOCS / "concepts" / "trust.md").read_text().splitlines() if line.startswith("| `")]
     assert {name for cell, _ in rows for name in re.findall(r"`([^`]+)`", cell)} == named

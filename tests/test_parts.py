@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.nn.utils import parameters_to_vector
 
 import langevin as lv
-from langevin.noise import Purpose, batch_indices, normal, stream, streams
+from langevin.random import Purpose, batch_indices, normal, stream, streams
 from langevin.targets import Batch, likelihoods, priors
 from langevin.targets.posterior import Posterior
 
@@ -97,7 +97,7 @@ def test_chains_take_the_steps_of_the_optimizer_on_the_module(prior):
     start = posterior.init(2, seed=seed)
     kernel = lv.msgld(step_size=lr / NUM_DATA, bias_factor=0.5)
     samples = lv.sample(
-        kernel, posterior, start, data=(X, LABELS), batch_size=batch_size, num_steps=steps, seed=seed, compile=False
+        posterior, sampler=kernel, init=start, data=(X, LABELS), batch_size=batch_size, num_steps=steps, seed=seed, compile=False
     )
     posterior.space.assign(model, start[0])
     optimizer = lv.optim.MSGLD(model.named_parameters(), lr=lr, num_data=NUM_DATA, prior=prior, seed=seed, bias_factor=0.5)
@@ -144,7 +144,13 @@ def test_the_law_of_a_linear_module_with_priors_by_name_is_the_conjugate_one():
     step_size = 0.03 / eigenvalues[-1].item()
     num_steps = math.ceil(7 / (step_size * eigenvalues[0].item()))
     draws = lv.sample(
-        lv.sgld(step_size), posterior, posterior.init(chains, seed=4), data=data, num_steps=num_steps, thin=num_steps, seed=4
+        posterior,
+        sampler=lv.sgld(step_size),
+        init=posterior.init(chains, seed=4),
+        data=data,
+        num_steps=num_steps,
+        thin=num_steps,
+        seed=4,
     ).draws[:, 0]
     covariance = torch.linalg.inv(precision)
     variances = covariance.diagonal()
@@ -210,7 +216,7 @@ def test_a_mask_leaves_elements_out_of_theta():
     made = part.module(position[0])
     assert torch.equal(parameters_to_vector(made.parameters()).detach(), there[0])
     assert part.space.element(42) == "head.weight[0, 0]"
-    assert part.space.element(43) == part.space.elements[43] == "head.weight[0, 3]"
+    assert part.space.element(43) == "head.weight[0, 3]"
     starts = part.init(3)
     assert starts.shape == (3, 49)
     assert torch.equal(starts, whole.init(3)[:, among])
@@ -221,7 +227,7 @@ def test_draws_of_a_masked_parameter_have_its_shape_and_its_fixed_values():
     mask = {"weight": torch.tensor([[True, False, True]])}
     posterior = posterior_of(model, likelihoods.gaussian(1.0), mask=mask)
     y = draw(5, NUM_DATA, 1)
-    samples = lv.sample(lv.sgld(1e-3), posterior, posterior.init(2), data=(X[:, :3], y), num_steps=5, compile=False)
+    samples = lv.sample(posterior, sampler=lv.sgld(1e-3), init=posterior.init(2), data=(X[:, :3], y), num_steps=5, compile=False)
     assert samples["weight"].shape == (2, 5, 1, 3)
     assert (samples["weight"][..., 0, 1] == model.weight[0, 1]).all()
     assert torch.equal(samples["weight"][..., 0, 0], samples.draws[..., 0])
@@ -246,7 +252,7 @@ def test_adapters_are_sampled_by_requires_grad_alone():
     assert posterior.space.names == ("0.down", "0.up", "2.down", "2.up")
     start = posterior.init(2)
     assert torch.equal(start[0], start[1])  # values of the user's own module: nothing says how to draw others
-    samples = lv.sample(lv.sgld(1e-3), posterior, start, data=(X, LABELS), num_steps=20, seed=1, compile=False)
+    samples = lv.sample(posterior, sampler=lv.sgld(1e-3), init=start, data=(X, LABELS), num_steps=20, seed=1, compile=False)
     made = posterior.module(samples.draws[0, -1])
     assert torch.equal(made[0].base.weight, model[0].base.weight)
     assert (made[0].up != 0).all()
@@ -264,7 +270,7 @@ def test_buffers_stay_what_they_are():
     model(X)  # in training mode: moves the running statistics
     model.eval()
     posterior = posterior_of(model)
-    samples = lv.sample(lv.sgld(1e-4), posterior, posterior.init(2), data=(X, LABELS), num_steps=3, compile=False)
+    samples = lv.sample(posterior, sampler=lv.sgld(1e-4), init=posterior.init(2), data=(X, LABELS), num_steps=3, compile=False)
     made = posterior.module(samples.draws[0, -1])
     assert torch.equal(made[1].running_mean, model[1].running_mean)
     assert made[1].running_mean.abs().min() > 0
@@ -315,8 +321,8 @@ def test_sampling_the_last_layer_is_sampling_the_head_of_the_model():
     whole, part = posterior_of(model, parameters="head.*"), posterior_of(head)
     settings = {"num_steps": 5, "batch_size": 8, "seed": 3, "compile": False}
     start = draw(1, 2, 24)
-    a = lv.sample(lv.sgld(1e-3), whole, start, data=(X, LABELS), **settings).draws
-    b = lv.sample(lv.sgld(1e-3), part, start, data=(features, LABELS), **settings).draws
+    a = lv.sample(whole, sampler=lv.sgld(1e-3), init=start, data=(X, LABELS), **settings).draws
+    b = lv.sample(part, sampler=lv.sgld(1e-3), init=start, data=(features, LABELS), **settings).draws
     torch.testing.assert_close(a, b)
 
 
@@ -354,7 +360,7 @@ NO_LAST_LAYER = {
     "softmax after it": (
         lambda: lv.last_layer(built(lambda: nn.Sequential(nn.Linear(5, 3), nn.Softmax(-1))), X),
         ValueError,
-        "calls last, '0', got .*another",
+        "calls last, '0', got .*differs",
     ),
     "reshaped": (
         lambda: lv.last_layer(built(lambda: nn.Sequential(nn.Linear(5, 1), nn.Flatten(0))), X),
@@ -407,11 +413,13 @@ def test_a_run_with_a_dict_of_inputs_is_known_again(tmp_path):
     model, data = built(Two), ({"x": X, "kind": KIND}, LABELS)
     posterior = posterior_of(model)
     start, kernel = draw(1, 2, posterior.dim), lv.sgld(1e-3)
-    whole = lv.sample(kernel, posterior, start, data=data, num_steps=4, batch_size=8, seed=3, compile=False, out=tmp_path / "run")
+    whole = lv.sample(
+        posterior, sampler=kernel, init=start, data=data, num_steps=4, batch_size=8, seed=3, compile=False, out=tmp_path / "run"
+    )
     other = ({"kind": KIND, "x": X}, LABELS)  # in another order, with a posterior that is new
-    assert torch.equal(lv.resume(tmp_path / "run", kernel, posterior_of(model), data=other).draws, whole.draws)
+    assert torch.equal(lv.resume(tmp_path / "run", posterior_of(model), sampler=kernel, data=other).draws, whole.draws)
     with pytest.raises(ValueError, match="another data set"):
-        lv.resume(tmp_path / "run", kernel, posterior_of(model), data=({"kind": KIND.flip(0), "x": X}, LABELS))
+        lv.resume(tmp_path / "run", posterior_of(model), sampler=kernel, data=({"kind": KIND.flip(0), "x": X}, LABELS))
 
 
 BAD = {

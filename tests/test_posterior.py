@@ -13,10 +13,10 @@ from torch.nn import functional as F
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 import langevin as lv
-from langevin.noise import Purpose, batch_indices, normal, philox, stream, streams
-from langevin.space import Space
+from langevin.random import Purpose, batch_indices, normal, philox, stream, streams
 from langevin.targets import Batch, Target, likelihoods
 from langevin.targets.posterior import Posterior
+from langevin.targets.space import Space
 
 NUM_DATA = 40
 PRIOR = lv.priors.gaussian(std=0.8)
@@ -329,7 +329,7 @@ def test_chains_take_the_steps_of_the_optimizer_on_the_module():
     steps, batch_size, lr, seed = 12, 8, 0.05, 11
     start = posterior.init(2, seed=seed)
     kernel = lv.sgld(step_size=lr / NUM_DATA)
-    samples = lv.sample(kernel, posterior, start, data=(x, y), batch_size=batch_size, num_steps=steps, seed=seed)
+    samples = lv.sample(posterior, sampler=kernel, init=start, data=(x, y), batch_size=batch_size, num_steps=steps, seed=seed)
 
     vector_to_parameters(start[0].clone(), trainable(model))
     optimizer = lv.optim.SGLD(trainable(model), lr=lr, num_data=NUM_DATA, prior=PRIOR, seed=seed)
@@ -378,7 +378,7 @@ def test_chains_on_a_linear_module_have_the_closed_form_posteriors_law():
     step_size = 0.03 / eigenvalues[-1].item()
     num_steps = math.ceil(7 / (step_size * eigenvalues[0].item()))
     start = posterior.init(chains, seed=4)
-    samples = lv.sample(lv.sgld(step_size), posterior, start, data=data, num_steps=num_steps, thin=num_steps, seed=4)
+    samples = lv.sample(posterior, sampler=lv.sgld(step_size), init=start, data=data, num_steps=num_steps, thin=num_steps, seed=4)
     draws = samples.draws[:, 0]
     variances = covariance.diagonal()
     assert ((draws.mean(0) - mean).abs() < 5 * (variances / chains).sqrt()).all()
@@ -438,7 +438,7 @@ BAD = {
     "training Dropout": (
         lambda: made(lambda: nn.Sequential(nn.Linear(5, 3), nn.Dropout(0.2))),
         ValueError,
-        r"noise without an address: model\.eval\(\).*Dropout '1' in training mode",
+        r"without random layers: call model\.eval\(\).*Dropout '1' in training mode",
     ),
     "training attention": (
         lambda: made(lambda: nn.MultiheadAttention(4, 2, dropout=0.1)),
@@ -448,7 +448,7 @@ BAD = {
     "hidden dropout": (
         lambda: evaluated(make=lambda: FunctionalDropout(5, 3), position=torch.zeros(2, 18)),
         ValueError,
-        r"noise without an address: model\.eval\(\).*FunctionalDropout, which draws random numbers",
+        r"without random layers: call model\.eval\(\).*FunctionalDropout, which draws random numbers",
     ),
     "mixed dtypes": (
         lambda: made(lambda: nn.Sequential(nn.Linear(5, 3), nn.Linear(3, 3, bias=False).double())),
@@ -480,7 +480,7 @@ BAD = {
     "measurements of another dtype": (
         lambda: evaluated(likelihood=likelihoods.gaussian(1.0), y=draw(1, 6, 3)),
         TypeError,
-        r"float32, got torch\.float64",
+        r"float32 \(.*\), got torch\.float64",
     ),
     "check_data: size": (lambda: made().check_data((X[:5], Y[:5])), ValueError, "num_data=.*5 rows of the data, got 6"),
     "check_data: lengths": (lambda: made().check_data((X, Y[:5])), ValueError, r"shape \(6,\), got \(5,\)"),
@@ -494,7 +494,7 @@ BAD = {
     "a module to predict with": (
         lambda: lv.predict(built(mlp), ZERO, X),
         TypeError,
-        r"predict\(likelihood=.*a module says nothing of y, got None",
+        r"predict\(likelihood=.*a module has no likelihood, got None",
     ),
     "a target without a module": (
         lambda: lv.log_likelihood(lv.targets.mixture(), ZERO, X, Y),

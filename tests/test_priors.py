@@ -14,7 +14,7 @@ from scipy import integrate, special
 
 import langevin as lv
 from langevin.targets import priors
-from langevin.targets.priors.exponential_integral import pull, scaled_e1
+from langevin.targets.elementwise_priors import pull, scaled_e1
 
 F64 = torch.float64
 THETA = torch.cat([torch.linspace(-6, 6, 301, dtype=F64), torch.tensor([1e-9, -1e-5, 1e-3, 70.0, -4e4], dtype=F64)])

@@ -37,7 +37,7 @@ def test_a_family_names_its_samplers_as_they_are_called():
 
 def test_the_source_has_no_generator():
     """Rule 5: whatever is random has an address. The names below would draw from, or seed, hidden state."""
-    hidden = ("torch.rand", "torch.manual_seed", "torch.Generator", "np.random", ".normal_(", ".uniform_(", "import random")
+    hidden = ("torch.rand", "torch.manual_seed", "torch.Generator", "np.random", ".normal_(", ".uniform_(", "import random\n")
     for name in MODULES:
         text = inspect.getsource(importlib.import_module(name))
         for word in hidden:

@@ -13,12 +13,13 @@ import zarr
 from safetensors.torch import save_file
 
 import langevin as lv
-from langevin import store
-from langevin.chains import drive as driver
-from langevin.store import checkpoint as state
-from langevin.store import manifest as runs
-from langevin.store import zarr as disk
-from langevin.store.layout import ARRAYS
+from langevin import storage
+from langevin.sampling import loop as driver
+from langevin.storage import checkpoint as state
+from langevin.storage import layout
+from langevin.storage import manifest as runs
+from langevin.storage import zarr as disk
+from langevin.storage.layout import ARRAYS
 
 TARGET = lv.targets.gaussian([[1.0, 0.5], [0.5, 1.0]])
 KERNEL = lv.msgld(0.05, bias_factor=0.5)
@@ -34,21 +35,21 @@ def half(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(driver, "_CHECKPOINT_SECONDS", -1.0)
         patch.setattr(disk, "_CHUNK_ELEMENTS", 100)
-        save = store.DiskStore.save
+        save = storage.DiskStore.save
 
         def save_and_copy(self, checkpoint):
             save(self, checkpoint)
             if checkpoint.kept == 51:
                 shutil.copytree(self.path, folder / "half.zarr")
 
-        patch.setattr(store.DiskStore, "save", save_and_copy)
-        lv.sample(KERNEL, TARGET, START, out=folder / "whole.zarr", **SETTINGS)
+        patch.setattr(storage.DiskStore, "save", save_and_copy)
+        lv.sample(TARGET, sampler=KERNEL, init=START, out=folder / "whole.zarr", **SETTINGS)
     return folder / "half.zarr"
 
 
 @pytest.fixture(scope="module")
 def expected():
-    return lv.sample(KERNEL, TARGET, START, **SETTINGS)
+    return lv.sample(TARGET, sampler=KERNEL, init=START, **SETTINGS)
 
 
 def outcome(action, path, expected):
@@ -70,7 +71,7 @@ def outcome(action, path, expected):
 
 
 def resume(path):
-    return lv.resume(path, KERNEL, TARGET)
+    return lv.resume(path, TARGET, sampler=KERNEL)
 
 
 def files_of(folder):
@@ -170,7 +171,7 @@ def test_a_chunk_older_or_newer_than_the_checkpoint(half, expected, tmp_path):
 
 
 def edit(path, **changes):
-    """Change a manifest and give it the checksum that it then has."""
+    """Change a manifest, give it the checksum that it then has, and bind the checkpoint to it."""
     document = json.loads((path / "zarr.json").read_text())
     manifest = document["attributes"]["langevin"]
     manifest.update(changes)
@@ -178,6 +179,9 @@ def edit(path, **changes):
         del manifest[name]
     manifest["sha256"] = runs._seal(manifest)
     (path / "zarr.json").write_text(json.dumps(document))
+    tensors, words = state.read_state(path)
+    state.write_state(path, tensors, {**words, "manifest": manifest["sha256"]})
+    return manifest
 
 
 @pytest.mark.parametrize("name", ["seed", "first_chain", "thin", "num_steps", "warmup", "batch_size", "tuned", "description"])
@@ -221,6 +225,10 @@ FORGED = [(name, value) for name in runs._FIELDS for value in WRONG if (name, va
     ("arrays", arrays(draws=of(3, 0))), ("arrays", arrays(draws=of(3, 2.0))), ("arrays", arrays(draws=of(2, 3))),
     ("arrays", arrays(draws=of())), ("arrays", arrays(energy=of())), ("arrays", arrays(energy=of(3, 1))),
     ("arrays", arrays(step_size=of(3))), ("arrays", arrays(step_size=of(2))), ("arrays", arrays(step_size=...)),
+    ("num_chains", 2**62), ("dim", 2**62), ("temperature", 10**400), ("control_variate", [10**400, 1.0]),
+    ("recipe", [10**400, 1.0]),
+    ("temperatures", [10**400]), ("temperatures", 3), ("temperatures", {"a": 1.0}), ("compile", 1), ("keep", ["positions"]),
+    ("batches", ["x"]), ("scale", []), ("id", "x" * 32), ("id", "0" * 31), ("id", "A" * 32), ("block_size", 0), ("block_size", 2.0),
     ("arrays", arrays(energy=3)), ("arrays", arrays(energy={"dtype": "float64"})), ("arrays", {**arrays(), "../draws": of(3)}),
 ]  # fmt: skip
 
@@ -238,6 +246,46 @@ def test_a_forged_manifest_is_refused_at_once(half, tmp_path, name, value):
             action(copy)
 
 
+def test_a_manifest_that_claims_huge_chunks_is_refused_before_memory_is_taken(half, tmp_path):
+    copy = shutil.copytree(half, tmp_path / "run.zarr")
+    many = 2**50
+    found = edit(copy, num_steps=5 * many, num_draws=many, chunk=many)
+    for name in ARRAYS:
+        (copy / name / "zarr.json").write_text(json.dumps(layout.Layout.of(found).document(name)))
+    for action in (lv.load_samples, resume):
+        with pytest.raises(ValueError, match=r"run\.zarr/zarr\.json is damaged or was edited: chunk needs at most 174762 draws"):
+            action(copy)
+
+
+def test_a_chunk_that_is_too_small_for_its_draws_is_refused_before_memory_is_taken(half, tmp_path):
+    """A draw may be as large as it likes, so that a chunk of one is bounded by what its file can hold."""
+    copy = shutil.copytree(half, tmp_path / "run.zarr")
+    found = edit(copy, keep="function", chunk=1, arrays=arrays(draws=of(3, 10**12)))
+    for name in ARRAYS:
+        (copy / name / "zarr.json").write_text(json.dumps(layout.Layout.of(found).document(name)))
+    forge(copy, {"digests": torch.zeros(4, 1, 32, dtype=torch.uint8)}, kept=1)
+    for action in (lv.load_samples, resume):
+        with pytest.raises(ValueError, match=r"run\.zarr/draws/c\.0\.0\.0 is damaged, .* bytes cannot hold 24000000000000 bytes"):
+            action(copy)
+
+
+def test_a_chunk_of_equal_draws_is_not_too_small(tmp_path):
+    """The best that Zstandard can do: what the library wrote, it reads."""
+    start = torch.zeros(2, 100, dtype=torch.float64)
+    target = lv.targets.gaussian(torch.eye(100).tolist())
+    lv.sample(
+        target,
+        sampler=KERNEL,
+        init=start,
+        keep=lambda theta: 0 * theta.abs(),
+        num_steps=6000,
+        out=tmp_path / "run.zarr",
+        compile=False,
+    )
+    assert (tmp_path / "run.zarr" / "draws" / "c.0.0.0").stat().st_size < 1000
+    assert not lv.load_samples(tmp_path / "run.zarr").draws.any()
+
+
 def forge(path, tensors=None, **words):
     """Change a checkpoint and give it the checksum that it then has."""
     old, found = state.read_state(path)
@@ -250,6 +298,10 @@ FORGED_WORDS = [
     {"seconds": -1.0}, {"seconds": float("nan")}, {"stopped": {"0": 3}}, {"stopped": {"7": [3, 1, "x"]}},
     {"stopped": {"x": [3, 1, "x"]}},
     {"stopped": 3}, {"stopped": {"0": [3, 52, "x"]}}, {"stopped": {"0": [3, 1, 1]}}, {"compiled": 1}, {"judged": 257}, {"more": 1},
+    {"manifest": "0" * 64}, {"manifest": None}, {"manifest": ["x"]}, {"block": 0}, {"step": 10**400},
+    {"stopped": {"0": [10**400, 1, "x"]}}, {"seconds": 10**400},
+    {"stopped": {"0": "xyz"}}, {"stopped": {"0": {"a": 1}}}, {"stopped": {"0": []}},
+    {"kept": [51]}, {"judged": None},
 ]  # fmt: skip
 
 
@@ -285,7 +337,7 @@ def test_what_only_the_sampler_knows_is_checked_on_resume(half, tmp_path):
     ):
         copy = shutil.copytree(half, tmp_path / f"{number}.zarr")
         forge(copy, tensors, **words)
-        with pytest.raises(ValueError, match=rf"{number}\.zarr was run with another (memory|number of draws so far)"):
+        with pytest.raises(ValueError, match=rf"{number}\.zarr was run with another (sampler state|number of draws so far)"):
             resume(copy)
 
 

@@ -18,7 +18,7 @@ KERNEL = lv.msgld(0.02, bias_factor=1.0)
 
 
 def run(**changes):
-    settings = {"kernel": KERNEL, "target": GAUSSIAN, "init": START, "num_steps": 40}
+    settings = {"sampler": KERNEL, "target": GAUSSIAN, "init": START, "num_steps": 40}
     return lv.sample(**{**settings, **changes})
 
 
@@ -32,8 +32,8 @@ def test_draws_are_the_path_of_the_kernel_driven_by_hand():
     state = KERNEL.init(START)
     chains = range(4)
     for step in range(5):
-        e = lv.noise.normal(0, lv.noise.streams(lv.noise.Purpose.GRADIENT, chains), step, 2, dtype=torch.float64)
-        noise = lv.noise.normal(0, lv.noise.streams(lv.noise.Purpose.POSITION, chains), step, 2, dtype=torch.float64)
+        e = lv.random.normal(0, lv.random.streams(lv.random.Purpose.GRADIENT, chains), step, 2, dtype=torch.float64)
+        noise = lv.random.normal(0, lv.random.streams(lv.random.Purpose.POSITION, chains), step, 2, dtype=torch.float64)
         state = step_by_hand(KERNEL, state, GAUSSIAN.evaluate(state.position).gradient + e, noise)
         assert torch.equal(run(num_steps=5).draws[:, step], state.position)
 
@@ -60,10 +60,16 @@ def test_init_is_not_changed():
 
 def test_minibatches_of_each_chain_are_its_own_and_the_posterior_is_found():
     """Mean of a normal with known variance: posterior N(sum x / (N + 1), 1 / (N + 1)); 5 standard errors over 400 chains."""
-    x = 2 + lv.noise.normal(9, 0, 0, 100, dtype=torch.float64)
+    x = 2 + lv.random.normal(9, 0, 0, 100, dtype=torch.float64)
     target = lv.targets.likelihood(lambda theta, x: -0.5 * (x - theta[0]) ** 2, prior=lv.priors.gaussian(std=1.0))
     samples = lv.sample(
-        lv.sgld(1e-4), target, torch.full((400, 1), 2.0, dtype=torch.float64), data=x, batch_size=50, num_steps=600, warmup=599
+        target,
+        sampler=lv.sgld(1e-4),
+        init=torch.full((400, 1), 2.0, dtype=torch.float64),
+        data=x,
+        batch_size=50,
+        num_steps=600,
+        warmup=599,
     )
     last = samples.draws[:, -1, 0]
     # A batch of half the data without replacement: gradient variance N^2/n (1 - n/N) s^2, eps times it over 2 tau adds heat.
@@ -82,14 +88,14 @@ def steep(theta):
 def test_a_chain_that_blows_up_stops_keeps_its_draws_and_leaves_the_others_alone():
     init = torch.tensor([[0.5], [30.0], [-0.5]], dtype=torch.float64)
     with pytest.warns(UserWarning, match=r"chain 1 stopped at step \d+: the energy became inf: outside.*; \d+ draws kept"):
-        samples = lv.sample(lv.sgld(0.01), lv.targets.energy(steep), init, num_steps=60)
+        samples = lv.sample(lv.targets.energy(steep), sampler=lv.sgld(0.01), init=init, num_steps=60)
     bad = samples.status[1]
     assert (bad.chain, bad.is_healthy, samples.status[0].is_healthy) == (1, False, True)
     assert 0 < bad.draws == bad.steps < 60
     assert torch.isfinite(samples.draws[1, : bad.draws]).all()
     assert torch.isnan(samples.draws[1, bad.draws :]).all()
     for index in (0, 2):
-        alone = lv.sample(lv.sgld(0.01), lv.targets.energy(steep), init[index], num_steps=60, first_chain=index)
+        alone = lv.sample(lv.targets.energy(steep), sampler=lv.sgld(0.01), init=init[index], num_steps=60, first_chain=index)
         assert torch.equal(samples.draws[index], alone.draws[0])
     assert samples.healthy.shape == (2, 60, 1)
     assert samples.to_arviz().posterior.sizes["chain"] == 2
@@ -97,7 +103,7 @@ def test_a_chain_that_blows_up_stops_keeps_its_draws_and_leaves_the_others_alone
 
 def test_when_every_chain_blows_up_the_draws_before_are_returned():
     with pytest.warns(UserWarning, match="stopped at step"):
-        samples = lv.sample(lv.sgld(0.01), lv.targets.energy(steep), torch.full((2, 1), 30.0), num_steps=1000)
+        samples = lv.sample(lv.targets.energy(steep), sampler=lv.sgld(0.01), init=torch.full((2, 1), 30.0), num_steps=1000)
     assert not any(status.is_healthy for status in samples.status)
     with pytest.raises(ValueError, match="chain 0 stopped at step"):
         samples.to_arviz()
@@ -113,7 +119,7 @@ def test_control_c_returns_what_was_drawn():
                 signal.raise_signal(signal.SIGINT)
             return lv.targets.Evaluation((position**2).sum(-1) / 2, position)
 
-    with pytest.warns(UserWarning, match="interrupted at step 7: 7 draws"):
+    with pytest.warns(UserWarning, match="interrupted at step 7; it returns 7 draws"):
         samples = run(target=Interrupting())
     assert samples.draws.shape == (4, 7, 2)
     assert torch.isfinite(samples.draws).all()
@@ -141,9 +147,16 @@ def test_the_recipe_of_ma_et_al_runs_with_its_two_noises():
         0.1, diffusion=matrix([0.0, 0.0], [0.0, 1.0]), curl=matrix([0.0, -1.0], [1.0, 0.0]), num_auxiliary=1
     )
     target = lv.targets.gaussian([[2.0]])
-    samples = lv.sample(kernel, target, torch.zeros(2000, 1, dtype=torch.float64), num_steps=300, warmup=299)
+    samples = lv.sample(target, sampler=kernel, init=torch.zeros(2000, 1, dtype=torch.float64), num_steps=300, warmup=299)
     # h = 0.1, symplectic: variance 2 up to O(h); 5 standard errors plus 5 percent.
     assert abs(samples.draws.var().item() / 2 - 1) < 5 * (2 / 2000) ** 0.5 + 0.05
+
+
+@pytest.mark.parametrize("kinetic", [lambda v: v, lambda v: 0.5])
+def test_a_kinetic_energy_that_is_no_number_is_named(kinetic):
+    kernel = lv.complete_recipe(0.1, diffusion=lambda xi: torch.eye(2), num_auxiliary=1, kinetic=kinetic)
+    with pytest.raises(TypeError, match=r"complete_recipe\(kinetic=\.\.\.\) needs a function of a vector that returns a number"):
+        lv.sample(lv.targets.gaussian([[2.0]]), sampler=kernel, init=torch.zeros(2, 1), num_steps=3, compile=False)
 
 
 def test_progress_shows_the_sampler_and_its_steps(capsys):
@@ -157,9 +170,14 @@ def test_cycles_explore_without_noise_and_keep_draws_of_the_sampling_phase_only(
     schedule = lv.schedules.cyclical(0.02, cycle_length=20, exploration=0.4)
     kept = {}
     for seed in (0, 1):
-        run = lv.sample(lv.msgld(schedule), QUIET, START, num_steps=60, seed=seed, compile=False)
+        run = lv.sample(QUIET, sampler=lv.msgld(schedule), init=START, num_steps=60, seed=seed, compile=False)
         whole = lv.sample(
-            lv.msgld(lv.schedules.cyclical(0.02, cycle_length=20)), QUIET, START, num_steps=60, seed=seed, compile=False
+            QUIET,
+            sampler=lv.msgld(lv.schedules.cyclical(0.02, cycle_length=20)),
+            init=START,
+            num_steps=60,
+            seed=seed,
+            compile=False,
         )
         kept[seed] = run.draws
         assert run.draws.shape[1] == 3 * 12
@@ -173,7 +191,7 @@ def test_cycles_explore_without_noise_and_keep_draws_of_the_sampling_phase_only(
     for _ in range(8):
         state = step_by_hand(lv.msgld(schedule), state, QUIET.evaluate(state.position).gradient, torch.zeros_like(path))
     noise = {
-        seed: lv.noise.normal(seed, lv.noise.streams(lv.noise.Purpose.POSITION, range(len(START))), 8, 2, dtype=START.dtype)
+        seed: lv.random.normal(seed, lv.random.streams(lv.random.Purpose.POSITION, range(len(START))), 8, 2, dtype=START.dtype)
         for seed in (0, 1)
     }
     for seed in (0, 1):
@@ -184,12 +202,12 @@ def test_cycles_explore_without_noise_and_keep_draws_of_the_sampling_phase_only(
 def test_cycles_thin_and_resume_on_disk(tmp_path):
     kernel = lv.sghmc(lv.schedules.cyclical(0.02, cycle_length=300, exploration=0.5))
     settings = {"num_steps": 1_000, "warmup": 100, "thin": 7, "compile": False}
-    memory = lv.sample(kernel, QUIET, START, **settings)
-    disk = lv.sample(kernel, QUIET, START, out=tmp_path / "run", **settings)
+    memory = lv.sample(QUIET, sampler=kernel, init=START, **settings)
+    disk = lv.sample(QUIET, sampler=kernel, init=START, out=tmp_path / "run", **settings)
     steps = [step for step in range(106, 1_000, 7) if step % 300 >= 150]
     assert memory.draws.shape[1] == len(steps)
     assert torch.equal(memory.draws, disk.draws)
-    assert torch.equal(lv.resume(tmp_path / "run", kernel, QUIET).draws, memory.draws)
+    assert torch.equal(lv.resume(tmp_path / "run", QUIET, sampler=kernel).draws, memory.draws)
 
 
 def test_progress_may_be_a_function():

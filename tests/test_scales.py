@@ -7,12 +7,13 @@ import torch
 from sampler_table import TABLE
 
 import langevin as lv
-from langevin.gradients import full
+from langevin.adaptation.descent import descend, spread_starts
+from langevin.adaptation.metric import curvature_metric, diagonal_metric, estimate_metric
 from langevin.kernels import Scaled
-from langevin.noise import normal
-from langevin.scales import Dense, Diagonal, LowRank, as_scale
-from langevin.tuning.descent import descend, spread_starts
-from langevin.tuning.metric import curvature_scale, diagonal_scale, learn
+from langevin.kernels.base import reads_position
+from langevin.random import normal
+from langevin.targets.gradients import full
+from langevin.targets.metric import Dense, Diagonal, LowRank, as_metric
 
 DIM = 5
 
@@ -42,8 +43,8 @@ def test_pull_is_the_transpose_of_push(name):
 @pytest.mark.parametrize("sampler", TABLE)
 def test_a_scaled_sampler_is_the_sampler_in_other_coordinates(sampler, name):
     scale, kernel = scales()[name], lv.SAMPLERS[sampler.split(",")[0]](0.01, **TABLE[sampler].settings)
-    if kernel.sees_position:
-        with pytest.raises(ValueError, match=r"scale=.*looks at positions"):
+    if reads_position(kernel):
+        with pytest.raises(ValueError, match=r"scale=.*reads positions"):
             Scaled.of(kernel, scale)
         return
     root, curvature = matrix(scale), torch.diag(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0], dtype=torch.float64))
@@ -51,20 +52,20 @@ def test_a_scaled_sampler_is_the_sampler_in_other_coordinates(sampler, name):
     inside = lv.targets.energy(lambda y: 0.5 * (root @ y) @ curvature @ (root @ y) + ((root @ y) ** 4).sum() / 10)
     start = 0.1 * draw(3, seed=6)
     settings = {"num_steps": 20, "warmup": 6, "compile": False}
-    there = lv.sample(Scaled.of(kernel, scale), plain, start @ root.mT, **settings)
-    here = lv.sample(kernel, inside, start, **settings)
+    there = lv.sample(plain, sampler=Scaled.of(kernel, scale), init=start @ root.mT, **settings)
+    here = lv.sample(inside, sampler=kernel, init=start, **settings)
     assert torch.allclose(there.draws, here.draws @ root.mT, rtol=1e-9, atol=1e-11)
 
 
 def test_what_is_given_as_a_scale():
     like = torch.zeros(2, dtype=torch.float64)
     covariance = torch.tensor([[4.0, 1.0], [1.0, 9.0]], dtype=torch.float64)
-    root = as_scale("sample", covariance, like).push(torch.eye(2, dtype=torch.float64)).mT
+    root = as_metric("sample", covariance, like).push(torch.eye(2, dtype=torch.float64)).mT
     assert torch.allclose(root @ root.mT, covariance)
-    assert torch.equal(as_scale("sample", torch.tensor([4.0, 9.0]), like).push(torch.ones(2)), torch.tensor([2.0, 3.0]).double())
+    assert torch.equal(as_metric("sample", torch.tensor([4.0, 9.0]), like).push(torch.ones(2)), torch.tensor([2.0, 3.0]).double())
     for bad in (torch.ones(3), -torch.eye(2), torch.ones(2, 2, 2), 3.0, torch.tensor([[1.0, 0.5], [0.2, 1.0]])):
-        with pytest.raises((ValueError, TypeError), match="scale="):
-            as_scale("sample", bad, like)
+        with pytest.raises((ValueError, TypeError), match="metric="):
+            as_metric("sample", bad, like)
 
 
 def test_a_gaussian_is_learnt_exactly_from_any_cloud():
@@ -76,18 +77,18 @@ def test_a_gaussian_is_learnt_exactly_from_any_cloud():
     first = Dense(torch.linalg.cholesky(covariance) @ torch.diag(torch.tensor([1.0, 1.1, 0.9, 1.0, 1.0], dtype=torch.float64)))
     scale = first
     for _ in range(60):  # shrinkage towards the scale so far dies out
-        scale, softness = learn(scale, cloud, gradients, "dense")
+        scale, softness = estimate_metric(scale, cloud, gradients, "dense")
     found = matrix(scale) @ matrix(scale).mT
     assert torch.allclose(found, covariance, rtol=1e-3, atol=1e-3 * float(covariance.abs().max()))
     assert 0 < softness <= 1
-    widths = learn(Diagonal(torch.ones(DIM)), draw(4000) * 3, draw(4000) / 3, "diagonal").scale.push(torch.ones(DIM))
+    widths = estimate_metric(Diagonal(torch.ones(DIM)), draw(4000) * 3, draw(4000) / 3, "diagonal").metric.push(torch.ones(DIM))
     assert torch.allclose(widths, torch.full((DIM,), 3.0, dtype=torch.float64), rtol=1e-9)
 
 
 def test_the_curvature_at_a_mode_is_the_scale_there():
     covariance = torch.tensor([[1.0, 900.0], [900.0, 1e6]], dtype=torch.float64)
     target = lv.targets.gaussian(covariance)
-    scale, _ = curvature_scale(full(target), torch.zeros(2, dtype=torch.float64), 4)
+    scale, _ = curvature_metric(full(target), torch.zeros(2, dtype=torch.float64), 4)
     root = scale.push(torch.eye(2, dtype=torch.float64)).mT
     assert torch.allclose(root @ root.mT, covariance, rtol=1e-4)
 
@@ -95,7 +96,7 @@ def test_the_curvature_at_a_mode_is_the_scale_there():
 def test_the_diagonal_of_many_dimensions():
     curvatures = torch.logspace(-1, 3, 300, dtype=torch.float64)
     target = lv.targets.energy(lambda theta: 0.5 * (curvatures * theta**2).sum(), dim=300)
-    scale, largest, _ = diagonal_scale(full(target), torch.zeros(300, dtype=torch.float64), 0, range(4))
+    scale, largest, _ = diagonal_metric(full(target), torch.zeros(300, dtype=torch.float64), 0, range(4))
     assert torch.allclose(scale.push(torch.ones(300, dtype=torch.float64)), curvatures**-0.5, rtol=1e-3)
     assert largest == pytest.approx(1.0, rel=1e-3)
 
@@ -106,7 +107,7 @@ def test_a_few_wide_directions_among_many():
     wide = torch.nn.functional.normalize(draw(1, dim, seed=9)[0], dim=0)
     draws = draw(2000, dim, seed=10) + 100 * draw(2000, 1, seed=11) * wide
     gradients = draws - (draws @ wide)[:, None] * wide * (1 - 1 / (1 + 100.0**2))
-    scale = learn(Diagonal(torch.ones(dim, dtype=torch.float64)), draws, gradients, "low_rank").scale
+    scale = estimate_metric(Diagonal(torch.ones(dim, dtype=torch.float64)), draws, gradients, "low_rank").metric
     inside = scale.pull(wide[None])[0]  # its length is the standard deviation that y takes along `wide`
     assert isinstance(scale, LowRank)
     assert 50 < float(torch.linalg.vector_norm(inside)) < 200
@@ -132,5 +133,5 @@ def test_starts_are_drawn_again_outside_the_support():
     starts = spread_starts(full(target), range(20), 0, torch.zeros(1, dtype=torch.float64))
     assert (starts > 0).all()
     nowhere = lv.targets.energy(lambda theta: theta[0] + torch.inf, dim=1)
-    with pytest.raises(ValueError, match="no start with a finite energy"):
+    with pytest.raises(ValueError, match="no initial position with a finite energy"):
         spread_starts(full(nowhere), range(2), 0, torch.zeros(1, dtype=torch.float64))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import langevin as lv
-from langevin.engines import run_blocks
+from langevin.execution import run_blocks
 
 TARGET = lv.targets.gaussian([[1.0, 0.9], [0.9, 1.0]])
 INIT = torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(6, 2)
@@ -35,33 +35,35 @@ SETTINGS = {"num_steps": 60, "warmup": 20, "seed": 2, "progress": False}
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_each_chain_walks_as_it_does_with_its_settings_for_all(name):
-    together = lv.sample(lv.side_by_side(KERNELS[name], 2), TARGET, INIT, compile=False, **SETTINGS)
+    together = lv.sample(TARGET, sampler=lv.side_by_side(KERNELS[name], 2), init=INIT, compile=False, **SETTINGS)
     for k, kernel in enumerate(KERNELS[name]):
-        alone = lv.sample(kernel, TARGET, INIT[2 * k : 2 * k + 2], first_chain=2 * k, compile=False, **SETTINGS)
+        alone = lv.sample(TARGET, sampler=kernel, init=INIT[2 * k : 2 * k + 2], first_chain=2 * k, compile=False, **SETTINGS)
         torch.testing.assert_close(together.draws[2 * k : 2 * k + 2], alone.draws, rtol=1e-10, atol=1e-12)
         torch.testing.assert_close(together.step_size[2 * k], alone.step_size, rtol=1e-15, atol=0)
 
 
 def test_it_is_compiled_like_any_kernel():
     kernel = lv.side_by_side(KERNELS["msgld"], 2)
-    found = lv.sample(kernel, TARGET, INIT, compile=True, **SETTINGS)
+    found = lv.sample(TARGET, sampler=kernel, init=INIT, compile=True, **SETTINGS)
     assert found.compiled
-    torch.testing.assert_close(found.draws, lv.sample(kernel, TARGET, INIT, compile=False, **SETTINGS).draws, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(
+        found.draws, lv.sample(TARGET, sampler=kernel, init=INIT, compile=False, **SETTINGS).draws, rtol=1e-9, atol=1e-12
+    )
 
 
 def test_a_killed_run_goes_on_from_its_folder(tmp_path):
     kernel = lv.side_by_side(KERNELS["sgld"], 2)
-    whole = lv.sample(kernel, TARGET, INIT, out=tmp_path / "run", compile=False, **SETTINGS)
-    again = lv.resume(tmp_path / "run", kernel, TARGET)
+    whole = lv.sample(TARGET, sampler=kernel, init=INIT, out=tmp_path / "run", compile=False, **SETTINGS)
+    again = lv.resume(tmp_path / "run", TARGET, sampler=kernel)
     assert torch.equal(again.draws, whole.draws)
     assert again.step_size.shape == (6, 40)
     other = lv.side_by_side([lv.sgld(0.011), *KERNELS["sgld"][1:]], 2)
     with pytest.raises(ValueError, match="another sampler"):
-        lv.resume(tmp_path / "run", other, TARGET)
+        lv.resume(tmp_path / "run", TARGET, sampler=other)
 
 
 def test_float32_positions_stay_float32():
-    found = lv.sample(lv.side_by_side(KERNELS["psgld"], 2), TARGET, INIT.float(), compile=False, **SETTINGS)
+    found = lv.sample(TARGET, sampler=lv.side_by_side(KERNELS["psgld"], 2), init=INIT.float(), compile=False, **SETTINGS)
     assert found.draws.dtype == torch.float32
 
 
@@ -72,7 +74,9 @@ def test_chains_of_one_number_share_their_noise():
     assert sum(trace.done for trace in traces) == 300
     assert torch.equal(traces[-1].positions[:, :2], traces[-1].positions[:, 2:])
     assert not torch.equal(traces[-1].positions[:, 0], traces[-1].positions[:, 1])
-    alone = lv.sample(lv.sgld(0.01), TARGET, INIT[:1], num_steps=300, seed=1, first_chain=8, compile=False, progress=False)
+    alone = lv.sample(
+        TARGET, sampler=lv.sgld(0.01), init=INIT[:1], num_steps=300, seed=1, first_chain=8, compile=False, progress=False
+    )
     torch.testing.assert_close(traces[-1].positions[-1, 1], alone.draws[0, -1], rtol=1e-12, atol=1e-12)
 
 
@@ -95,11 +99,17 @@ BAD = {
     "chains": (lambda: lv.side_by_side([lv.sgld(0.1)], 0), ValueError, "chains_each=.*got 0"),
     "forms": (lambda: lv.side_by_side([lv.msgld(0.1), lv.msgld(0.1, invariant=True)]), TypeError, "values of one type"),
     "samplers": (lambda: lv.side_by_side([lv.sgld(0.1), lv.psgld(0.1)]), ValueError, "the same value in all kernels"),
-    "start": (lambda: lv.sample(lv.side_by_side([lv.sgld(0.1)] * 2), TARGET, INIT, num_steps=2), ValueError, "2 settings x 1"),
+    "start": (
+        lambda: lv.sample(TARGET, sampler=lv.side_by_side([lv.sgld(0.1)] * 2), init=INIT, num_steps=2),
+        ValueError,
+        "2 settings x 1",
+    ),
     "phases": (
         lambda: lv.sample(
-            lv.side_by_side([lv.sgld(0.1), lv.sgld(lv.schedules.cyclical(0.1, cycle_length=4, exploration=0.5))], 3),
-            TARGET, INIT, num_steps=8,
+            TARGET,
+            sampler=lv.side_by_side([lv.sgld(0.1), lv.sgld(lv.schedules.cyclical(0.1, cycle_length=4, exploration=0.5))], 3),
+            init=INIT,
+            num_steps=8,
         ),
         ValueError, "explore in the same steps",
     ),
@@ -124,16 +134,16 @@ def test_a_chain_that_is_out_takes_no_other_with_it_whatever_its_settings():
 
     kernel, init = lv.side_by_side([lv.sgld(0.05), lv.sgld(100.0)]), INIT[:2]
     with pytest.warns(UserWarning, match="out of table"):
-        samples = lv.sample(kernel, Table(), init, compile=False, **SETTINGS)
+        samples = lv.sample(Table(), sampler=kernel, init=init, compile=False, **SETTINGS)
     assert [status.is_healthy for status in samples.status] == [True, False]
-    alone = lv.sample(lv.sgld(0.05), TARGET, init[:1], compile=False, **SETTINGS)
+    alone = lv.sample(TARGET, sampler=lv.sgld(0.05), init=init[:1], compile=False, **SETTINGS)
     torch.testing.assert_close(samples.draws[:1], alone.draws, rtol=1e-12, atol=1e-12)
 
 
 def test_one_chain_in_all():
-    found = lv.sample(lv.side_by_side([lv.sgld(0.1)]), TARGET, INIT[:1], compile=False, **SETTINGS)
+    found = lv.sample(TARGET, sampler=lv.side_by_side([lv.sgld(0.1)]), init=INIT[:1], compile=False, **SETTINGS)
     assert found.step_size.shape == (1, 40)
-    alone = lv.sample(lv.sgld(0.1), TARGET, INIT[:1], compile=False, **SETTINGS)
+    alone = lv.sample(TARGET, sampler=lv.sgld(0.1), init=INIT[:1], compile=False, **SETTINGS)
     torch.testing.assert_close(found.draws, alone.draws, rtol=1e-12, atol=1e-12)
 
 

@@ -21,10 +21,10 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(path.relative_to(DOCS) for path in DOCS.rglob("*.md"))
 SUBMODULES = [value.__name__ for name in lv.__all__ if isinstance(value := getattr(lv, name), types.ModuleType)]
-MODULES = ["langevin", "langevin.constraints", "langevin.estimators", *SUBMODULES]
+MODULES = ["langevin", "langevin.targets.constraints", "langevin.tabular", *SUBMODULES]
 INSIDE = {
-    "langevin.engines": "the loop around a kernel: called by `sample` and the optimizers, shown by their examples",
-    "langevin.trust": "what is gathered while chains run: called by `sample`, read through `samples.trust`",
+    "langevin.execution": "the loop around a kernel: called by `sample` and the optimizers, shown by their examples",
+    "langevin.diagnostics.trust": "what is gathered while chains run: called by `sample`, read through `samples.trust`",
 }
 
 

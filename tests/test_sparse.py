@@ -18,8 +18,8 @@ from torch import nn
 from torch.distributions import Normal
 
 import langevin as lv
-from langevin.sparse.chain import chain_of
-from langevin.sparse.measure import masks_of
+from langevin.nn.sparse.pruning import chain_of
+from langevin.nn.sparse.weights import masks_of
 
 matplotlib.use("Agg")
 PRIOR = lv.priors.spike_slab(slab_weight=0.05, slab_std=1.0, spike_std=0.05)
@@ -83,7 +83,9 @@ def _samples(w):
     """Return draws as `sample` does, of a model with one number, put in place of its own."""
     model = lv.Model(lambda p, y: Normal(p["w"], 1.0).log_prob(y), parameters={"w": lv.real()})
     data = (torch.zeros(3, dtype=torch.float64),)
-    samples = lv.sample(lv.sgld(0.1), model, torch.zeros(2, 1, dtype=torch.float64), data=data, num_steps=3, compile=False)
+    samples = lv.sample(
+        model, sampler=lv.sgld(0.1), init=torch.zeros(2, 1, dtype=torch.float64), data=data, num_steps=3, compile=False
+    )
     return replace(samples, arrays={"draws": w.reshape(2, -1, 1)})
 
 

@@ -25,14 +25,14 @@ import torch
 import zarr
 
 import langevin as lv
-from langevin import store
-from langevin.chains import drive as driver
-from langevin.engines import blocks
-from langevin.store import checkpoint, folder, layout, manifest
-from langevin.store import zarr as disk
-from langevin.trust import no_heat
+from langevin import storage
+from langevin.diagnostics.running import no_heat
+from langevin.execution import blocks
+from langevin.sampling import loop as driver
+from langevin.storage import checkpoint, folder, layout, manifest
+from langevin.storage import zarr as disk
 
-X = lv.noise.normal(1, 0, 0, 60, dtype=torch.float64)
+X = lv.random.normal(1, 0, 0, 60, dtype=torch.float64)
 TARGET = lv.targets.likelihood(lambda theta, x: -0.5 * (x - theta[0] * theta[1]) ** 2, prior=lv.priors.gaussian(std=1.0))
 START = torch.linspace(-1, 1, 6, dtype=torch.float64).reshape(3, 2)
 KERNEL = lv.msgld(1e-3, bias_factor=0.5)
@@ -41,7 +41,7 @@ SETTINGS = {"data": X, "batch_size": 7, "num_steps": 700, "warmup": 100, "thin":
 
 @functools.cache
 def MEMORY():
-    return lv.sample(KERNEL, TARGET, START, compile=False, **SETTINGS)
+    return lv.sample(TARGET, sampler=KERNEL, init=START, compile=False, **SETTINGS)
 
 
 def same(a, b):
@@ -57,7 +57,7 @@ def checkpoint_always(monkeypatch):
 
 def copies_of_a_run(tmp_path, monkeypatch, **changes):
     """Run once and copy the folder after each checkpoint, as a kill right there would leave it."""
-    copies, save = [], store.DiskStore.save
+    copies, save = [], storage.DiskStore.save
     monkeypatch.setattr(blocks, "_MAX_COMPILED", 256)  # several blocks; the resumed runs, too, have blocks of this length
 
     def save_and_copy(self, checkpoint):
@@ -67,14 +67,17 @@ def copies_of_a_run(tmp_path, monkeypatch, **changes):
             shutil.copytree(self.path, copies[-1])
 
     with monkeypatch.context() as patch:
-        patch.setattr(store.DiskStore, "save", save_and_copy)
-        whole = lv.sample(KERNEL, TARGET, START, out=tmp_path / "whole.zarr", **{**SETTINGS, **changes})
+        patch.setattr(storage.DiskStore, "save", save_and_copy)
+        whole = lv.sample(TARGET, sampler=KERNEL, init=START, out=tmp_path / "whole.zarr", **{**SETTINGS, **changes})
     return whole, copies
 
 
 def test_draws_on_disk_are_those_in_memory(tmp_path):
-    same(lv.sample(KERNEL, TARGET, START, out=tmp_path / "run.zarr", **SETTINGS), lv.sample(KERNEL, TARGET, START, **SETTINGS))
-    same(lv.load_samples(tmp_path / "run.zarr"), lv.sample(KERNEL, TARGET, START, **SETTINGS))
+    same(
+        lv.sample(TARGET, sampler=KERNEL, init=START, out=tmp_path / "run.zarr", **SETTINGS),
+        lv.sample(TARGET, sampler=KERNEL, init=START, **SETTINGS),
+    )
+    same(lv.load_samples(tmp_path / "run.zarr"), lv.sample(TARGET, sampler=KERNEL, init=START, **SETTINGS))
 
 
 @pytest.mark.usefixtures("checkpoint_always")
@@ -87,17 +90,17 @@ def test_a_run_goes_on_bit_for_bit_from_every_checkpoint(tmp_path, monkeypatch, 
     for copy in copies:
         before = lv.load_samples(copy)
         assert torch.equal(before.draws, whole.draws[:, : before.draws.shape[1]])
-        same(lv.resume(copy, KERNEL, TARGET, data=X), whole)
+        same(lv.resume(copy, TARGET, sampler=KERNEL, data=X), whole)
         same(lv.load_samples(copy), whole)
 
 
 @pytest.mark.usefixtures("checkpoint_always")
 def test_a_run_that_was_compiled_by_auto_is_resumed_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(lv.engines.compiled, "_COMPILE_SECONDS", 0.0)
+    monkeypatch.setattr(lv.execution.compiled, "_COMPILE_SECONDS", 0.0)
     whole, copies = copies_of_a_run(tmp_path, monkeypatch, compile="auto")
     assert whole.compiled
-    monkeypatch.setattr(lv.engines.compiled, "_COMPILE_SECONDS", 1e9)  # another library would say no now; the run has said yes
-    same(lv.resume(copies[-2], KERNEL, TARGET, data=X), whole)
+    monkeypatch.setattr(lv.execution.compiled, "_COMPILE_SECONDS", 1e9)  # another library would say no now; the run has said yes
+    same(lv.resume(copies[-2], TARGET, sampler=KERNEL, data=X), whole)
 
 
 ZYGOTE = """
@@ -111,9 +114,9 @@ for line in sys.stdin:
     child = os.fork()
     if child == 0:
         if os.path.exists({path!r}):
-            t.lv.resume({path!r}, t.KERNEL, t.TARGET, data=t.X)
+            t.lv.resume({path!r}, t.TARGET, sampler=t.KERNEL, data=t.X)
         else:
-            t.lv.sample(t.KERNEL, t.TARGET, t.START, out={path!r}, compile=False, **t.LONG)
+            t.lv.sample(t.TARGET, sampler=t.KERNEL, init=t.START, out={path!r}, compile=False, **t.LONG)
         os._exit(0)
     print(child, flush=True)
     _, status = os.waitpid(child, 0)
@@ -144,7 +147,7 @@ def test_a_run_killed_many_times_at_random_moments_ends_with_the_same_bits(tmp_p
         zygote.stdin.close()
     assert finished
     assert kills >= 5
-    same(lv.load_samples(path), lv.sample(KERNEL, TARGET, START, compile=False, **LONG))
+    same(lv.load_samples(path), lv.sample(TARGET, sampler=KERNEL, init=START, compile=False, **LONG))
 
 
 def test_memory_stays_flat_however_many_draws(tmp_path, monkeypatch):
@@ -152,7 +155,7 @@ def test_memory_stays_flat_however_many_draws(tmp_path, monkeypatch):
     monkeypatch.setattr(disk, "_CHUNK_ELEMENTS", 600)
     most = []
     for num_steps in (1_000, 10_000):
-        peak, write = 0, store.DiskStore.write
+        peak, write = 0, storage.DiskStore.write
 
         def watched(self, first, values, write=write):
             nonlocal peak
@@ -160,9 +163,13 @@ def test_memory_stays_flat_however_many_draws(tmp_path, monkeypatch):
             peak = max(peak, sum(chunk.numel() for chunk in self._chunk.values()))
 
         with monkeypatch.context() as patch:
-            patch.setattr(store.DiskStore, "write", watched)
+            patch.setattr(storage.DiskStore, "write", watched)
             lv.sample(
-                lv.sgld(0.01), lv.targets.gaussian([[1.0]]), torch.zeros(2, 1), num_steps=num_steps, out=tmp_path / f"{num_steps}"
+                lv.targets.gaussian([[1.0]]),
+                sampler=lv.sgld(0.01),
+                init=torch.zeros(2, 1),
+                num_steps=num_steps,
+                out=tmp_path / f"{num_steps}",
             )
         most.append(peak)
     assert most[1] == most[0] <= 600 + 2 * 600 + 300  # draws, energy, gradient_norm, step_size
@@ -172,22 +179,22 @@ def test_a_function_of_the_position_is_kept_instead(tmp_path, monkeypatch):
     def norm_and_double(theta):
         return torch.stack([theta.norm(), *(2 * theta)])
 
-    expected = lv.sample(KERNEL, TARGET, START, **SETTINGS).draws
-    samples = lv.sample(KERNEL, TARGET, START, keep=norm_and_double, **SETTINGS)
+    expected = lv.sample(TARGET, sampler=KERNEL, init=START, **SETTINGS).draws
+    samples = lv.sample(TARGET, sampler=KERNEL, init=START, keep=norm_and_double, **SETTINGS)
     torch.testing.assert_close(samples.draws[..., 0], expected.norm(dim=-1))
     torch.testing.assert_close(samples.draws[..., 1:], 2 * expected)
     monkeypatch.setattr(driver, "_CHECKPOINT_SECONDS", -1.0)
     whole, copies = copies_of_a_run(tmp_path, monkeypatch, keep=norm_and_double)
-    same(lv.resume(copies[1], KERNEL, TARGET, data=X, keep=norm_and_double), whole)
+    same(lv.resume(copies[1], TARGET, sampler=KERNEL, data=X, keep=norm_and_double), whole)
     with pytest.raises(ValueError, match=r"keep=.*function"):
-        lv.resume(copies[2], KERNEL, TARGET, data=X)
+        lv.resume(copies[2], TARGET, sampler=KERNEL, data=X)
 
 
 @pytest.mark.usefixtures("checkpoint_always")
 def test_moments_only_are_those_of_the_draws(tmp_path, monkeypatch):
-    draws = lv.sample(KERNEL, TARGET, START, **SETTINGS).draws
+    draws = lv.sample(TARGET, sampler=KERNEL, init=START, **SETTINGS).draws
     whole, copies = copies_of_a_run(tmp_path, monkeypatch, keep="moments")
-    for samples in (whole, lv.resume(copies[1], KERNEL, TARGET, data=X)):
+    for samples in (whole, lv.resume(copies[1], TARGET, sampler=KERNEL, data=X)):
         assert samples.draws.shape[1] == 0
         assert samples.moments.num.tolist() == [draws.shape[1]] * 3
         torch.testing.assert_close(samples.moments.mean, draws.mean(1))
@@ -204,7 +211,7 @@ def test_a_step_size_that_was_found_and_a_control_variate_are_resumed(tmp_path, 
         whole, copies = copies_of_a_run(tmp_path, monkeypatch, control_variate=mode)
     assert "largest curvature" in capsys.readouterr().out
     assert "largest curvature" in whole.description
-    same(lv.resume(copies[1], kernel, TARGET, data=X), whole)
+    same(lv.resume(copies[1], TARGET, sampler=kernel, data=X), whole)
     assert capsys.readouterr().out == ""  # the number is in the folder
     assert (whole.step_size == whole.step_size[0]).all()
 
@@ -221,45 +228,45 @@ def test_an_interrupted_run_on_disk_can_be_resumed(tmp_path):
 
     target, path = Interrupting(), tmp_path / "run.zarr"
     with pytest.warns(UserWarning, match="interrupted at step"):
-        part = lv.sample(lv.sgld(0.01), target, START, num_steps=1000, out=path)
+        part = lv.sample(target, sampler=lv.sgld(0.01), init=START, num_steps=1000, out=path, compile=False)
     assert 0 < part.draws.shape[1] < 1000
-    expected = lv.sample(lv.sgld(0.01), target, START, num_steps=1000)
+    expected = lv.sample(target, sampler=lv.sgld(0.01), init=START, num_steps=1000, compile=False)
     assert torch.equal(part.draws, expected.draws[:, : part.draws.shape[1]])
-    same(lv.resume(path, lv.sgld(0.01), target), expected)
+    same(lv.resume(path, target, sampler=lv.sgld(0.01)), expected)
 
 
 @pytest.fixture
 def run(tmp_path):
-    lv.sample(KERNEL, TARGET, START, out=tmp_path / "run.zarr", **SETTINGS)
+    lv.sample(TARGET, sampler=KERNEL, init=START, out=tmp_path / "run.zarr", compile=False, **SETTINGS)
     return tmp_path / "run.zarr"
 
 
 def test_an_existing_folder_is_left_alone(run):
     before = sorted((str(p), p.stat().st_mtime_ns) for p in run.rglob("*"))
-    with pytest.raises(FileExistsError, match=r"out=.*run\.zarr.*resume it"):
-        lv.sample(KERNEL, TARGET, START, out=run, **SETTINGS)
+    with pytest.raises(FileExistsError, match=r"out=.*run\.zarr.*langevin.resume.*another folder, or remove"):
+        lv.sample(TARGET, sampler=KERNEL, init=START, out=run, **SETTINGS)
     assert before == sorted((str(p), p.stat().st_mtime_ns) for p in run.rglob("*"))
 
 
 def test_another_sampler_target_or_data_set_is_refused_in_words(run):
     with pytest.raises(ValueError, match=r"another sampler.*factor=0\.5.*factor=0\.6"):
-        lv.resume(run, lv.msgld(1e-3, bias_factor=0.6), TARGET, data=X)
+        lv.resume(run, TARGET, sampler=lv.msgld(1e-3, bias_factor=0.6), data=X)
     with pytest.raises(ValueError, match=r"another sampler.*0\.001.*0\.002"):
-        lv.resume(run, lv.msgld(2e-3, bias_factor=0.5), TARGET, data=X)
+        lv.resume(run, TARGET, sampler=lv.msgld(2e-3, bias_factor=0.5), data=X)
     with pytest.raises(ValueError, match="another data set"):
-        lv.resume(run, KERNEL, TARGET, data=X + 1e-9)
+        lv.resume(run, TARGET, sampler=KERNEL, data=X + 1e-9)
     other = lv.targets.likelihood(lambda theta, x: -0.5 * (x - theta[0]) ** 2, prior=lv.priors.gaussian(std=1.0))
     with pytest.raises(ValueError, match="another energy"):
-        lv.resume(run, KERNEL, other, data=X)
-    same(lv.resume(run, KERNEL, TARGET, data=X), lv.load_samples(run))  # the right ones are taken
+        lv.resume(run, other, sampler=KERNEL, data=X)
+    same(lv.resume(run, TARGET, sampler=KERNEL, data=X), lv.load_samples(run))  # the right ones are taken
 
 
 def test_a_manifest_of_another_version_is_refused(run):
     manifest = json.loads((run / "zarr.json").read_text())
     manifest["attributes"]["langevin"]["version"] = 99
     (run / "zarr.json").write_text(json.dumps(manifest))
-    with pytest.raises(ValueError, match="version 99, this library reads version 5"):
-        lv.resume(run, KERNEL, TARGET, data=X)
+    with pytest.raises(ValueError, match="version 99, this library reads version 6"):
+        lv.resume(run, TARGET, sampler=KERNEL, data=X)
 
 
 def test_what_is_no_run_is_refused(tmp_path):
@@ -288,11 +295,11 @@ def test_a_full_disk_loses_nothing_that_was_written(tmp_path, monkeypatch, faili
         for module in (checkpoint, layout, manifest):
             patch.setattr(module, "write_atomic", full_disk)
         with pytest.raises(OSError, match=r"No space left.*run\.zarr"):
-            lv.sample(KERNEL, TARGET, START, out=path, compile=False, **SETTINGS)
+            lv.sample(TARGET, sampler=KERNEL, init=START, out=path, compile=False, **SETTINGS)
     if failing <= 6:
         assert list(tmp_path.iterdir()) == []
     else:
-        same(lv.resume(path, KERNEL, TARGET, data=X), MEMORY())
+        same(lv.resume(path, TARGET, sampler=KERNEL, data=X), MEMORY())
 
 
 HOLDER = "import filelock, sys; lock = filelock.FileLock(sys.argv[1]); lock.acquire(); print(flush=True); sys.stdin.read()"
@@ -301,9 +308,9 @@ HOLDER = "import filelock, sys; lock = filelock.FileLock(sys.argv[1]); lock.acqu
 def test_a_second_writer_is_refused_and_a_dead_one_is_not_waited_for(run):
     def refused():
         with pytest.raises(RuntimeError, match=r"run\.zarr is being written"):
-            lv.resume(run, KERNEL, TARGET, data=X)
+            lv.resume(run, TARGET, sampler=KERNEL, data=X)
 
-    with store.DiskStore.open(run, write=True):  # another object, of this thread and of another
+    with storage.DiskStore.open(run, write=True):  # another object, of this thread and of another
         refused()
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             pool.submit(refused).result()
@@ -313,14 +320,14 @@ def test_a_second_writer_is_refused_and_a_dead_one_is_not_waited_for(run):
     refused()
     holder.kill()
     holder.communicate()
-    same(lv.resume(run, KERNEL, TARGET, data=X), MEMORY())
+    same(lv.resume(run, TARGET, sampler=KERNEL, data=X), MEMORY())
 
 
 def test_the_lock_is_given_back_also_after_an_error(run):
     with pytest.raises(ValueError, match="another sampler") as raised:
-        lv.resume(run, lv.sgld(0.1), TARGET, data=X)
+        lv.resume(run, TARGET, sampler=lv.sgld(0.1), data=X)
     assert raised.value
-    same(lv.resume(run, KERNEL, TARGET, data=X), MEMORY())
+    same(lv.resume(run, TARGET, sampler=KERNEL, data=X), MEMORY())
 
 
 class Telling(lv.targets.Target):
@@ -343,14 +350,14 @@ def test_sample_and_resume_hold_the_lock_while_they_write(tmp_path):
 
     def look():
         with pytest.raises(RuntimeError, match=r"run\.zarr is being written"):
-            store.DiskStore.open(path, write=True)
+            storage.DiskStore.open(path, write=True)
         seen.append(len(seen))
         if len(seen) == 1:
             signal.raise_signal(signal.SIGINT)
 
     with pytest.warns(UserWarning, match="interrupted at step"):
-        lv.sample(lv.sgld(0.01), Telling(look), START, num_steps=600, out=path, compile=False)
-    lv.resume(path, lv.sgld(0.01), Telling(look))
+        lv.sample(Telling(look), sampler=lv.sgld(0.01), init=START, num_steps=600, out=path, compile=False)
+    lv.resume(path, Telling(look), sampler=lv.sgld(0.01))
     assert seen == [0, 1]
 
 
@@ -361,7 +368,8 @@ import test_store as t
 t.driver._CHECKPOINT_SECONDS = -1.0
 t.disk._CHUNK_ELEMENTS = 300
 print(flush=True)
-t.lv.sample(t.lv.sgld(0.01), t.lv.targets.gaussian([[1.0]]), t.START[:, :1], num_steps=200_000, thin=7, out={path!r}, compile=False)
+t.lv.sample(t.lv.targets.gaussian([[1.0]]), sampler=t.lv.sgld(0.01), init=t.START[:, :1], num_steps=200_000, thin=7,
+            out={path!r}, compile=False)
 """
 
 
@@ -369,7 +377,7 @@ def test_a_reader_beside_a_writer_sees_whole_states_only(tmp_path):
     """Whatever moment it is, the draws are the first ones of the run; a kill of the writer ends with a run that goes on."""
     path, reads, lengths = tmp_path / "run.zarr", 0, set()
     target, settings = lv.targets.gaussian([[1.0]]), {"num_steps": 20_000, "thin": 7, "compile": False}
-    right = lv.sample(lv.sgld(0.01), target, START[:, :1], **settings)
+    right = lv.sample(target, sampler=lv.sgld(0.01), init=START[:, :1], **settings)
     script = WRITER.format(tests=str(Path(__file__).parent), path=str(path))
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as writer:
         writer.stdout.readline()
@@ -386,11 +394,11 @@ def test_a_reader_beside_a_writer_sees_whole_states_only(tmp_path):
             reads += 1
             lengths.add(len(seen.step_size))
         with pytest.raises(RuntimeError, match="is being written"):
-            lv.resume(path, lv.sgld(0.01), target)
+            lv.resume(path, target, sampler=lv.sgld(0.01))
         writer.kill()
     assert reads >= len(lengths) >= 25
     assert not list(tmp_path.glob(".*.new"))
-    with store.DiskStore.open(path, write=True) as again:
+    with storage.DiskStore.open(path, write=True) as again:
         assert again.load().kept >= max(lengths)
 
 
@@ -399,7 +407,7 @@ def test_leftovers_of_killed_creations_are_removed_those_of_living_ones_are_not(
     for draft in (dead, alive):
         (draft / "draws").mkdir(parents=True)
     lock = folder.lock_folder(alive)
-    lv.sample(KERNEL, TARGET, START, out=tmp_path / "run.zarr", **SETTINGS)
+    lv.sample(TARGET, sampler=KERNEL, init=START, out=tmp_path / "run.zarr", compile=False, **SETTINGS)
     assert sorted(path.name for path in tmp_path.iterdir()) == [alive.name, "run.zarr"]
     lock.release()
 
@@ -409,7 +417,7 @@ def test_what_a_kill_leaves_of_a_file_is_removed_by_the_next_writer(run):
         (where / name).write_bytes(b"half")
     lv.load_samples(run)  # readers touch nothing
     assert len(list(run.rglob("*.tmp"))) == 2
-    same(lv.resume(run, KERNEL, TARGET, data=X), MEMORY())
+    same(lv.resume(run, TARGET, sampler=KERNEL, data=X), MEMORY())
     assert not list(run.rglob("*.tmp"))
 
 
@@ -431,15 +439,15 @@ def test_a_draft_that_is_taken_for_a_leftover_is_made_again(tmp_path, monkeypatc
 
 
 def test_the_first_of_two_creations_wins(tmp_path, monkeypatch):
-    other, save = tmp_path / "run.zarr", store.DiskStore.save
+    other, save = tmp_path / "run.zarr", storage.DiskStore.save
 
     def slow(self, checkpoint):
         save(self, checkpoint)
         other.mkdir(exist_ok=True)  # meanwhile
 
-    monkeypatch.setattr(store.DiskStore, "save", slow)
+    monkeypatch.setattr(storage.DiskStore, "save", slow)
     with pytest.raises(FileExistsError, match=r"out=.*run\.zarr"):
-        lv.sample(KERNEL, TARGET, START, out=other, **SETTINGS)
+        lv.sample(TARGET, sampler=KERNEL, init=START, out=other, **SETTINGS)
     assert list(tmp_path.rglob("*")) == [other]
 
 
@@ -458,7 +466,7 @@ def test_a_place_where_no_run_can_be_is_refused_before_any_work(tmp_path, monkey
 
     def refused(error, out):
         with pytest.raises(error, match=r"sample\(out=\.\.\.\) needs .*" + re.escape(str(out))):
-            lv.sample(lv.sgld("auto"), target, START, num_steps=10, out=out)
+            lv.sample(target, sampler=lv.sgld("auto"), init=START, num_steps=10, out=out)
 
     cases = places(tmp_path)
     before = sorted(tmp_path.rglob("*"))
@@ -475,23 +483,23 @@ def test_a_place_where_no_run_can_be_is_refused_before_any_work(tmp_path, monkey
 
 @pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="needs a folder in which not even root may write")
 def test_missing_folders_above_are_made(tmp_path):
-    lv.sample(KERNEL, TARGET, START, out=tmp_path / "a" / "b" / "run.zarr", **SETTINGS)
+    lv.sample(TARGET, sampler=KERNEL, init=START, out=tmp_path / "a" / "b" / "run.zarr", **SETTINGS)
     assert [path.name for path in (tmp_path / "a" / "b").iterdir()] == ["run.zarr"]
 
 
 def test_a_folder_that_cannot_be_made_is_named_before_the_run(tmp_path):
     target = Telling(lambda: None)
     with pytest.raises(OSError, match=r"/sys/kernel/.*run\.zarr"):
-        lv.sample(lv.sgld(0.1), target, START, num_steps=1000, out="/sys/kernel/run.zarr", compile=False)
+        lv.sample(target, sampler=lv.sgld(0.1), init=START, num_steps=1000, out="/sys/kernel/run.zarr", compile=False)
     assert target.calls < 5
 
 
 def test_a_run_on_disk_needs_a_dtype_and_draws_that_zarr_has(tmp_path):
     start = torch.zeros(1, 1, dtype=torch.bfloat16)
     with pytest.raises(TypeError, match=r"init=.*float64.*bfloat16"):
-        lv.sample(lv.sgld(0.1), lv.targets.gaussian([[1.0]]), start, num_steps=3, out=tmp_path / "a")
+        lv.sample(lv.targets.gaussian([[1.0]]), sampler=lv.sgld(0.1), init=start, num_steps=3, out=tmp_path / "a")
     with pytest.raises(ValueError, match=r"keep=.*one element.*\(0,\)"):
-        lv.sample(KERNEL, TARGET, START, keep=lambda theta: theta[:0], out=tmp_path / "a", **SETTINGS)
+        lv.sample(TARGET, sampler=KERNEL, init=START, keep=lambda theta: theta[:0], out=tmp_path / "a", **SETTINGS)
     assert not list(tmp_path.iterdir())
 
 
@@ -508,19 +516,19 @@ def test_chains_that_stopped_stay_stopped_when_the_run_goes_on(tmp_path, monkeyp
     assert 0 < whole.status[1].steps < 20
     assert lv.load_samples(copies[0]).status[1] == whole.status[1]
     with pytest.warns(UserWarning, match="chain 1 stopped"):
-        same(lv.resume(copies[0], KERNEL, target), whole)
+        same(lv.resume(copies[0], target, sampler=KERNEL), whole)
     same(lv.load_samples(copies[0]), whole)
 
 
 @pytest.mark.usefixtures("checkpoint_always")
 def test_the_seconds_of_a_resumed_run_are_added_up(tmp_path, monkeypatch):
     _, copies = copies_of_a_run(tmp_path, monkeypatch)
-    with store.DiskStore.open(copies[0], write=True) as half:
+    with storage.DiskStore.open(copies[0], write=True) as half:
         checkpoint = half.load()
         checkpoint.seconds = 1000.0
         half.save(checkpoint)
     start = time.perf_counter()
-    assert 1000 < lv.resume(copies[0], KERNEL, TARGET, data=X).seconds <= 1000 + time.perf_counter() - start
+    assert 1000 < lv.resume(copies[0], TARGET, sampler=KERNEL, data=X).seconds <= 1000 + time.perf_counter() - start
     assert lv.load_samples(copies[0]).seconds > 1000
 
 
@@ -546,24 +554,24 @@ MANIFEST = {
 @pytest.mark.parametrize("where", ["memory", "disk"])
 def test_every_array_is_stored_with_the_draw_first_and_read_with_the_chain_first(tmp_path, monkeypatch, where, step_size_shape):
     monkeypatch.setattr(disk, "_CHUNK_ELEMENTS", 4 * 6)  # chunks of 4 draws
-    first = store.Checkpoint({"position": START, **no_heat(START)})
+    first = storage.Checkpoint({"position": START, **no_heat(START)})
     if where == "memory":
-        made = store.MemoryStore((2,), 3, 7, START, step_size_shape)
+        made = storage.MemoryStore((2,), 3, 7, START, step_size_shape)
     else:
-        made = store.DiskStore.create(tmp_path / "run", MANIFEST, (2,), first, step_size_shape)
+        made = storage.DiskStore.create(tmp_path / "run", MANIFEST, (2,), first, step_size_shape)
     values = {
         "draws": numbers(7, 3, 2),
         "energy": numbers(7, 3),
         "gradient_norm": -numbers(7, 3),
         "step_size": numbers(7, *step_size_shape),
     }
-    last = store.Checkpoint({"position": START, **no_heat(START)}, step=7, kept=7, stopped={1: store.Stop(2, 2, "the end")})
+    last = storage.Checkpoint({"position": START, **no_heat(START)}, step=7, kept=7, stopped={1: storage.Stop(2, 2, "the end")})
     with made as it:
         for start, stop in ((0, 1), (1, 6), (6, 7)):
             it.write(start, {name: value[start:stop] for name, value in values.items()})
         it.save(last)
         assert it.last_checkpoint(last).kept == 7
-        samples = store.make_samples(it.read(7), last, range(5, 8), store.About("text", "positions", 1.0, 0))
+        samples = storage.make_samples(it.read(7), last, range(5, 8), storage.About("text", "positions", 1.0, 0))
         short = it.read(7)
     for found in (samples, pickle.loads(pickle.dumps(samples)), deepcopy(samples)):
         for name, value in values.items():
@@ -583,13 +591,13 @@ def test_every_array_is_stored_with_the_draw_first_and_read_with_the_chain_first
 def test_stores_say_whether_an_interrupted_write_can_be_repeated(run):
     values = {name: getattr(MEMORY(), name).transpose(0, 1)[:1] for name in ("draws", "energy", "gradient_norm")}
     values["step_size"] = MEMORY().step_size[:1]
-    memory = store.MemoryStore((2,), 3, 2, START)
+    memory = storage.MemoryStore((2,), 3, 2, START)
     assert memory.can_rewrite
     memory.write(0, values)
     memory.write(0, values)
-    now = store.Checkpoint({"position": START})
+    now = storage.Checkpoint({"position": START})
     assert memory.last_checkpoint(now) is now
-    with store.DiskStore.open(run, write=True) as on_disk:
+    with storage.DiskStore.open(run, write=True) as on_disk:
         assert not on_disk.can_rewrite
         assert on_disk.last_checkpoint(now).kept == 200
         with pytest.raises(RuntimeError, match=r"run\.zarr: draws are written in order, 200 is next, got 0"):
@@ -598,7 +606,7 @@ def test_stores_say_whether_an_interrupted_write_can_be_repeated(run):
 
 def test_the_text_of_samples_is_a_few_lines_and_reads_no_draw(tmp_path, monkeypatch):
     target, settings = lv.targets.gaussian([[1.0]]), {"num_steps": 20, "warmup": 5, "compile": False}
-    text = repr(dataclasses.replace(lv.sample(lv.sgld(0.1), target, torch.zeros(4, 1), **settings), seconds=1.2345))
+    text = repr(dataclasses.replace(lv.sample(target, sampler=lv.sgld(0.1), init=torch.zeros(4, 1), **settings), seconds=1.2345))
     assert text.splitlines() == [
         "Samples of sgld: dθ = -(grad U) dt + sqrt(2 * 1) dW",
         "  4 chains x 15 draws x (1,), all healthy",
@@ -607,7 +615,7 @@ def test_the_text_of_samples_is_a_few_lines_and_reads_no_draw(tmp_path, monkeypa
     cliff = lv.targets.energy(lambda theta: torch.where(theta < 3, -theta, torch.inf).sum())
     start = torch.tensor([[2.9]] * 5 + [[-100.0]])
     with pytest.warns(UserWarning, match="stopped"):
-        lv.sample(lv.sgld(0.5), cliff, start, out=tmp_path / "run", **settings)
+        lv.sample(cliff, sampler=lv.sgld(0.5), init=start, out=tmp_path / "run", **settings)
     with monkeypatch.context() as patch:
         patch.setattr(layout.Layout, "read", lambda *arguments: pytest.fail("the draws were read"))
         lines = repr(lv.load_samples(tmp_path / "run")).splitlines()
@@ -617,23 +625,23 @@ def test_the_text_of_samples_is_a_few_lines_and_reads_no_draw(tmp_path, monkeypa
     assert lines[5] == "  and 2 more, see status"
     assert lines[6].endswith(f"in '{tmp_path}/run'")
     assert len(lines) == 7
-    moments = lv.sample(lv.sgld(0.1), target, torch.zeros(1, 1), keep="moments", **settings)
+    moments = lv.sample(target, sampler=lv.sgld(0.1), init=torch.zeros(1, 1), keep="moments", **settings)
     assert repr(moments).splitlines()[1] == "  1 chains x 15 draws x (1,), as running moments, all healthy"
-    scalars = lv.sample(lv.sgld(0.1), target, torch.zeros(1, 1), keep=torch.sum, **settings)
+    scalars = lv.sample(target, sampler=lv.sgld(0.1), init=torch.zeros(1, 1), keep=torch.sum, **settings)
     assert repr(scalars).splitlines()[1] == "  1 chains x 15 draws x (), of a function, all healthy"
 
 
 def test_a_kernel_may_remember_whole_numbers(tmp_path):
     class Counting(type(lv.sgld(0.1))):
-        memory = ("count",)
+        state_names = ("count",)
 
         def start(self, position):
             return (torch.zeros(len(position), dtype=torch.int64),)
 
-        def update(self, position, evaluation, noise, memory, inputs):
-            return super().update(position, evaluation, noise, (), inputs)[0], (memory[0] + 1,)
+        def update(self, position, evaluation, noise, state, inputs):
+            return super().update(position, evaluation, noise, (), inputs)[0], (state[0] + 1,)
 
     kernel = Counting("counting", lv.schedules.constant(0.1))
     target, init = lv.targets.gaussian([[1.0]]), torch.zeros(2, 1)
-    found = lv.sample(kernel, target, init, num_steps=20, out=tmp_path / "run", compile=False, progress=False)
-    assert torch.equal(lv.resume(tmp_path / "run", kernel, target).draws, found.draws)
+    found = lv.sample(target, sampler=kernel, init=init, num_steps=20, out=tmp_path / "run", compile=False, progress=False)
+    assert torch.equal(lv.resume(tmp_path / "run", target, sampler=kernel).draws, found.draws)

@@ -157,7 +157,7 @@ class Bowl(Target):
 def test_a_target_says_only_what_differs_from_the_defaults():
     bowl = Bowl()
     assert (bowl.needs_data, bowl.gradient_noise, bowl.dim, bowl.has_closed_form) == (False, 0.0, None, False)
-    assert lv.sample(lv.sgld(0.1), bowl, POSITION, num_steps=3, compile=False).draws.shape == (3, 3, 2)
+    assert lv.sample(bowl, sampler=lv.sgld(0.1), init=POSITION, num_steps=3, compile=False).draws.shape == (3, 3, 2)
     with pytest.raises(TypeError, match=r"abstract method '?evaluate"):
         Target()
 
@@ -165,7 +165,7 @@ def test_a_target_says_only_what_differs_from_the_defaults():
 def test_data_are_shown_to_the_target_once_before_a_run():
     bowl, x = Bowl(), torch.ones(4, dtype=torch.float64)
     bowl.needs_data = True
-    lv.sample(lv.sgld(0.1), bowl, POSITION, num_steps=3, data=x, batch_size=2, compile=False)
+    lv.sample(bowl, sampler=lv.sgld(0.1), init=POSITION, num_steps=3, data=x, batch_size=2, compile=False)
     assert len(bowl.asked) == 1
     assert bowl.asked[0][0] is x
 
@@ -174,7 +174,7 @@ def test_positions_have_as_many_elements_as_a_target_that_knows():
     bowl = Bowl()
     bowl.dim = 3
     with pytest.raises(ValueError, match=r"sample\(init=.*3 elements.*got 2"):
-        lv.sample(lv.sgld(0.1), bowl, POSITION, num_steps=3)
+        lv.sample(bowl, sampler=lv.sgld(0.1), init=POSITION, num_steps=3)
 
 
 @pytest.mark.parametrize("name", CLOSED_FORMS)
@@ -189,7 +189,7 @@ def test_what_is_no_subclass_of_target_is_refused():
 
     for value in (Alike(), Bowl):
         with pytest.raises(TypeError, match=r"sample\(target=.*a subclass of targets\.Target"):
-            lv.sample(lv.sgld(0.1), value, POSITION, num_steps=3)
+            lv.sample(value, sampler=lv.sgld(0.1), init=POSITION, num_steps=3)
 
 
 def test_a_prior_is_any_object_with_the_two_methods_but_no_class():

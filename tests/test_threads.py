@@ -7,7 +7,7 @@ import threading
 import pytest
 import torch
 
-from langevin.cpu import threads
+from langevin.compiler import runtime as threads
 
 
 @pytest.fixture(params=["OpenMP", "Python"])

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import langevin as lv
-from langevin.noise import Purpose, normal, stream
+from langevin.random import Purpose, normal, stream
 
 PAGE = (Path(__file__).parents[1] / "docs" / "concepts" / "scale.md").read_text()
 N, DIM, STEPS, SEED = 200, 7, 5, 3

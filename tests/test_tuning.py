@@ -13,11 +13,13 @@ from exact import hamiltonian_covariance, langevin_covariance, momentum_covarian
 from sampler_table import TABLE, build
 
 import langevin as lv
-from langevin.gradients import full, minibatch, noisy
-from langevin.noise import Purpose, normal, streams
+from langevin.adaptation import find_step_size, stationary_error
+from langevin.adaptation.probe import FIRST_STEP
+from langevin.adaptation.work import find_jumps
+from langevin.execution import run_blocks
+from langevin.random import Purpose, normal, streams
 from langevin.targets import Evaluation
-from langevin.tuning import find_step_size, stationary_error
-from langevin.tuning.walk import FIRST_STEP
+from langevin.targets.gradients import full, minibatch, noisy
 
 COVARIANCE = [[1.0, 0.9], [0.9, 1.0]]  # curvatures 10 and 1 / 1.9
 
@@ -169,7 +171,7 @@ def test_auto_keeps_its_promise(name, variances, capsys):
     spread = variances.sqrt() * (kernel.effective_temperature or 1.0) ** 0.5
     init = spread * normal(1, range(200), 0, 2, dtype=torch.float64)
     target = lv.targets.gaussian(torch.diag(variances))
-    samples = lv.sample(kernel, target, init, num_steps=4000, warmup=2000, compile=False)
+    samples = lv.sample(target, sampler=kernel, init=init, num_steps=4000, warmup=2000, compile=False)
     assert "step_size" in capsys.readouterr().out
     squares = (samples.draws**2 / variances).mean(1)
     expected, looked_at = torch.ones(2, dtype=torch.float64), [0, 1]
@@ -293,7 +295,7 @@ def test_the_text_says_what_and_why():
     assert found.text == (
         "sgld: step_size 0.009524, for the largest curvature 10 (the worst of 2 chains) and gradient noise of variance 0 "
         "along it;\n"
-        "  predicted error of the variance there +5% (+5% with exact gradients), at most 5% asked for"
+        "  predicted error of the variance there +5% (+5% with exact gradients), limit 5%"
     )
 
 
@@ -334,26 +336,70 @@ def test_a_bias_factor_that_is_found_suits_the_scale_of_the_gradients(sampler, t
     target = lv.targets.gaussian(1e-6 * IDENTITY)
     start = 1e-3 * normal(2, range(20), 0, 2, dtype=torch.float64)
     kernel = lv.SAMPLERS[sampler]("auto", bias_factor="auto", invariant=True)
-    samples = lv.sample(kernel, target, start, num_steps=1200, warmup=400, compile=False, out=tmp_path / "run")
+    samples = lv.sample(target, sampler=kernel, init=start, num_steps=1200, warmup=400, compile=False, out=tmp_path / "run")
     found = float(samples.description.split("bias_factor ")[-1].split(";")[0])
     expected = 9 * 1.9 / 0.1 * (1.0 if sampler == "msgld" else 1e3)  # adamax: its G follows the largest of recent gradients
     assert found == pytest.approx(expected, rel=0.25 if sampler != "adamax_sgld" else 2.0)
     ratio, size = samples.draws.flatten(0, 1).var(0) * 1e6, samples.trust["bulk ESS"].value
     assert ((ratio - 1).abs() < 5 * (2 / size) ** 0.5).all()
-    assert torch.equal(lv.resume(tmp_path / "run", kernel, target).draws, samples.draws)
+    assert torch.equal(lv.resume(tmp_path / "run", target, sampler=kernel).draws, samples.draws)
     with pytest.raises(ValueError, match=r"bias_factor=.*invariant=True"):
         lv.SAMPLERS[sampler]("auto", bias_factor="auto")
     with pytest.raises(ValueError, match="found together"):
-        lv.sample(lv.SAMPLERS[sampler](0.1, bias_factor="auto", invariant=True), target, start, num_steps=50, warmup=10)
+        lv.sample(
+            target, sampler=lv.SAMPLERS[sampler](0.1, bias_factor="auto", invariant=True), init=start, num_steps=50, warmup=10
+        )
 
 
 def test_psgld_with_a_step_that_is_found_freezes_its_scale():
     """With V that follows the gradients the variance on N(0, I) was 1.10; frozen after the warm-up the law is the target's."""
     start = normal(3, range(200), 0, 2, dtype=torch.float64)
-    samples = lv.sample(lv.psgld("auto"), lv.targets.gaussian(IDENTITY), start, num_steps=4000, warmup=2000, compile=False)
+    samples = lv.sample(
+        lv.targets.gaussian(IDENTITY), sampler=lv.psgld("auto"), init=start, num_steps=4000, warmup=2000, compile=False
+    )
     squares = (samples.draws**2).mean(1)
     error, chance = squares.mean(0) - 1, squares.std(0) / 200**0.5
     assert (error.abs() < 0.05 + 4 * chance).all(), (error, chance)
     assert (chance < 0.02).all()
     given = lv.psgld(0.1).for_run(100, start)
     assert given.adapt_steps is None  # as published
+
+
+def residues(energy, step_size, dim=1, start=1.0):
+    """Return the exact gradient of an energy of one chain, and what 300 steps of four chains leave."""
+    gradient_fn = full(lv.targets.energy(energy))
+    position = start * torch.linspace(-1, 1, 4, dtype=torch.float64)[:, None].expand(4, dim).contiguous()
+    kernel = lv.msgld(step_size, bias_factor=10.0, invariant=True)
+    return gradient_fn, list(run_blocks(kernel, gradient_fn, position, seed=0, chains=range(4), num_steps=300))
+
+
+SMOOTH = {
+    "modes at distance 6": (lambda t: -torch.logaddexp(-0.5 * (t[0] - 3) ** 2, -0.5 * (t[0] + 3) ** 2), 1),
+    "a steep wall": (lambda t: 0.5 * t @ t + torch.nn.functional.softplus(100 * (t[0] - 0.5)), 1),
+    "an exponential wall": (lambda t: (6 * t[0]).exp() - t[0], 1),
+    "a banana": (lambda t: 0.5 * t[0] ** 2 + 0.5 * (t[1] - t[0] ** 2) ** 2 / 0.09, 2),
+    "a kink": (lambda t: t.abs().sum(), 1),
+    "a steep kink": (lambda t: 30 * t.abs().sum(), 1),
+    "a kink in a root": (lambda t: (t @ t + 1e-12).sqrt(), 2),
+    "rounding": (lambda t: (1e9 + 0.5 * t @ t) + 1e-6 * t.abs().sum(), 1),
+}
+JUMPY = {
+    "floors": (lambda t: 0.5 * t @ t + torch.floor(t.abs().sum()), 1),
+    "small floors": (lambda t: 0.5 * t @ t + 0.2 * torch.floor(3 * t[0]), 1),
+    "one edge": (lambda t: 0.5 * t @ t + 1.0 * (t[0] > 0.3), 1),
+    "an edge in one of two directions": (lambda t: t @ t + t[0] * t[1] - 0.5 * (t[1] > 0).double(), 2),
+}
+
+
+@pytest.mark.parametrize("step_size", [0.001, 0.01, 0.05])
+@pytest.mark.parametrize("name", [*SMOOTH, *JUMPY])
+def test_jumps_are_found_where_there_are_some_and_nowhere_else(name, step_size):
+    """Whatever the step: a steep but smooth energy and a kink are no jumps."""
+    energy, dim = {**SMOOTH, **JUMPY}[name]
+    assert find_jumps(*residues(energy, step_size, dim)) == (name in JUMPY, 14)
+
+
+def test_jumps_are_in_units_of_the_temperature():
+    gradient_fn, traces = residues(lambda t: 0.5 * t @ t + 1.0 * (t[0] > 0.3), 0.01)
+    assert find_jumps(gradient_fn, traces, temperature=10.0)[0]
+    assert not find_jumps(gradient_fn, traces, temperature=100.0)[0]

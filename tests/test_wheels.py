@@ -88,14 +88,14 @@ def environment(folder, wheels, absent=()):
 USE = """
 import importlib, importlib.util, sys
 for name in sys.argv[1:]:
-    if not name.startswith("langevin.estimators"):  # an extra
+    if not name.startswith("langevin.tabular"):  # an extra
         importlib.import_module(name)
 try:
-    import langevin.estimators
+    import langevin.tabular
 except ImportError as error:
     assert "pip install 'langevin[sklearn]'" in str(error), error
 else:
-    raise AssertionError("langevin.estimators without scikit-learn")
+    raise AssertionError("langevin.tabular without scikit-learn")
 for name in ("jinja2", "sklearn", "torchmetrics", "ray", "langevin_paper"):
     assert importlib.util.find_spec(name) is None, name
 import torch
@@ -103,7 +103,8 @@ import langevin as lv
 assert lv.__file__.startswith(sys.prefix), lv.__file__
 import warnings
 warnings.simplefilter("ignore", lv.TrustWarning)  # twenty steps are few
-samples = lv.sample(lv.sgld(0.1), lv.targets.gaussian([[1.0]]), torch.zeros(2, 1), num_steps=20, compile=False, progress=False)
+samples = lv.sample(lv.targets.gaussian([[1.0]]), sampler=lv.sgld(0.1), init=torch.zeros(2, 1), num_steps=20,
+                    compile=False, progress=False)
 assert samples.draws.shape == (2, 20, 1) and samples.draws.isfinite().all()
 weight = torch.nn.Parameter(torch.ones(3))
 optimizer = lv.optim.MSGLD([weight], lr=0.1, num_data=100, temperature=1.0, seed=0)
@@ -141,7 +142,10 @@ def test_the_library_asks_for_nothing_of_the_paper_and_has_no_file_of_it(wheels)
     assert needed(about.get_all("Requires-Dist")).isdisjoint(NOT_FOR_THE_LIBRARY)
     assert {name.split("/")[0] for name in names} == {"langevin", f"langevin-{about['Version']}.dist-info"}
     typed = {"langevin/py.typed", "langevin/__init__.pyi"}  # without the second, type checkers know no public name
-    assert {name for name in names if name.startswith("langevin/") and not name.endswith(".py")} == typed
+    assert {name for name in names if name.startswith("langevin/") and not name.endswith((".py", ".h", ".c"))} == typed
+    headers = {f"langevin/compiler/include/{path.name}" for path in (ROOT / "src/langevin/compiler/include").glob("*.h")}
+    programs = {f"langevin/compiler/{name}.c" for name in ("loop", "linalg")}
+    assert {name for name in names if name.endswith((".h", ".c"))} == headers | programs
 
 
 def imported(node):

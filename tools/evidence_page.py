@@ -1,6 +1,6 @@
-"""Writes docs/evidence.md from the records of `langevin check --out FOLDER`.
+"""Writes docs/evidence.md from the records of `langevin-paper check --out FOLDER`.
 
-langevin check --out docs/evidence && python tools/evidence_page.py docs/evidence
+langevin-paper check --out docs/evidence && python tools/evidence_page.py docs/evidence
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from pathlib import Path
 PAGE = Path(__file__).parents[1] / "docs" / "evidence.md"
 HEAD = """# Evidence
 
-What is tested by `langevin check`, by which command, and what came out; each part also runs samplers that are broken on purpose,
+What `langevin-paper check` tests, by which command, and what came out; each part also runs samplers that are broken on purpose,
 and fails when one of them passes. This page is made from the records (`tools/evidence_page.py`): [law](evidence/law.json),
 [invariance](evidence/invariance.json), [sbc](evidence/sbc.json), [reference](evidence/reference.json).
 
 ```
-langevin check law         # exact laws of the samplers' recursions against runs
-langevin check invariance  # Gandy and Scott's exact test (2020), false rejections at most 1e-5 for all of it
-langevin check sbc         # simulation-based calibration (Talts et al. 2018), rank histograms with simultaneous bands
-langevin check reference   # the default call on posteriors of posteriordb, LANGEVIN_DATA for those that do not ship
+langevin-paper check law         # exact laws of the samplers' recursions against runs
+langevin-paper check invariance  # Gandy and Scott's exact test (2020), false rejections at most 1e-5 for all of it
+langevin-paper check sbc         # simulation-based calibration (Talts et al. 2018), rank histograms with simultaneous bands
+langevin-paper check reference   # the default call on posteriors of posteriordb, LANGEVIN_DATA for those that do not ship
 ```
 """
 REFERENCE = """## Posteriors with reference draws
 
-`lv.sample(model, data=..., seed=0)` and nothing else: 8 chains, 1000 draws. *Right*: every mean within 4 Monte Carlo errors and
-5 % of the sd of the reference, every sd within 5 % and 4 Monte Carlo errors; "off" is the largest deviation over what is allowed.
+`lv.sample(model, data=..., seed=0)` and nothing else: 8 chains, 1000 draws. *Right within 5 %* has one meaning
+here: every mean and every standard deviation is within 5 % of a posterior standard deviation and 4 Monte Carlo errors. "off" is the
+largest deviation over what is allowed.
 *Gradients per effective draw* are those of the run, for the parameter with the smallest bulk ESS; those of the warm-up, for each
 chain, stand apart. NUTS is numpyro's, measured by `benchmarks/nuts.py` ([record](evidence/nuts.json) with versions and seconds),
 4 chains, 1000 draws after 1000 of warm-up; "not shrunk" leaves out the shrinkage of its covariance, which costs it on small
@@ -35,8 +36,9 @@ Lotka and Volterra were cut off after some minutes.
 
 What it does not reach: **funnels**. On Neal's funnel in 10 dimensions, and on the eight schools written with
 `theta ~ Normal(mu, tau)`, the step that the neck asks for is too small for the rest. The run ends with a warning (chains disagree,
-too cold, thrown out); write such a model with `theta = mu + tau z` instead, as the one above is. NUTS is exact but for chance; the
-default call may be off by 5 % of a variance, which is what its step size is chosen for.
+temperature too low, energy excursions, clipped forces); write such a model with `theta = mu + tau z` instead, as the one above is.
+NUTS is exact but for chance; the default call has an error of its own. Its step
+size is chosen for an error of 2.5 % of a standard deviation (5 % in the variance).
 """
 
 

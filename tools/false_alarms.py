@@ -34,9 +34,9 @@ def logistic(theta: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Ten
 
 
 def recipes() -> dict[str, Recipe]:
-    """Return samplers whose law is within 5 percent of their targets: kernel, target, dim, settings of `sample`."""
-    x = lv.noise.normal(1, 0, 0, 200 * 5, dtype=torch.float64).reshape(200, 5)
-    y = (x[:, 0] - 0.5 * x[:, 1] + lv.noise.normal(2, 0, 0, 200, dtype=torch.float64) > 0).double()
+    """Return samplers that are right (`langevin_paper.check.right`): kernel, target, dim, settings of `sample`."""
+    x = lv.random.normal(1, 0, 0, 200 * 5, dtype=torch.float64).reshape(200, 5)
+    y = (x[:, 0] - 0.5 * x[:, 1] + lv.random.normal(2, 0, 0, 200, dtype=torch.float64) > 0).double()
     regression = lv.targets.likelihood(logistic, prior=lv.priors.gaussian(std=2.0))
     line = lv.targets.likelihood(lambda theta, x: -0.5 * ((x - theta) ** 2).sum(-1), prior=lv.priors.gaussian(std=10.0))
     mean = x.mean(0)
@@ -77,8 +77,8 @@ def runs(recipe: Recipe, seed: int) -> list[lv.Samples]:
     kernel, target, dim, settings = recipe
     chains = CHAINS * TOGETHER
     settings = {"num_steps": 5000, "warmup": 500, "init": torch.zeros(dim, dtype=torch.float64), **settings}
-    start = settings.pop("init") + 0.1 * lv.noise.normal(seed, range(chains), 0, dim, dtype=torch.float64)
-    whole = lv.sample(kernel, target, start, seed=seed, compile=False, progress=False, **settings)
+    start = settings.pop("init") + 0.1 * lv.random.normal(seed, range(chains), 0, dim, dtype=torch.float64)
+    whole = lv.sample(target, sampler=kernel, init=start, seed=seed, compile=False, progress=False, **settings)
     arrays, found = {name: whole.arrays[name] for name in ("draws", "energy", "step_size")}, []
     for first in range(0, chains, CHAINS):
         part = slice(first, first + CHAINS)
@@ -92,8 +92,8 @@ def runs(recipe: Recipe, seed: int) -> list[lv.Samples]:
 
 def without_settings(seed: int) -> Iterator[tuple[str, lv.Samples]]:
     """Yield runs of the call without settings, eight chains each."""
-    x = lv.noise.normal(1, 0, 0, 200 * 5, dtype=torch.float64).reshape(200, 5)
-    y = (x[:, 0] - 0.5 * x[:, 1] + lv.noise.normal(2, 0, 0, 200, dtype=torch.float64) > 0).double()
+    x = lv.random.normal(1, 0, 0, 200 * 5, dtype=torch.float64).reshape(200, 5)
+    y = (x[:, 0] - 0.5 * x[:, 1] + lv.random.normal(2, 0, 0, 200, dtype=torch.float64) > 0).double()
     targets = {
         "Gaussian": (lv.targets.gaussian(covariance(10, 0.5, 20.0)), None),
         "exp(x) - x": (lv.targets.energy(lambda t: (t.exp() - t).sum(), dim=3), None),

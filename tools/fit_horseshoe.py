@@ -1,4 +1,4 @@
-"""The numbers in `langevin.targets.priors.exponential_integral`: `python tools/fit_horseshoe.py` prints them and their error.
+"""The numbers in `langevin.targets.elementwise_priors`: `python tools/fit_horseshoe.py` prints them and their error.
 
 A rational function P(t) / Q(t) of t = 1 / x is fitted to ``x (1 / (x f(x)) - 1)``, where ``f(x) = exp(x) E1(x)`` and x >= 1: linear
 least squares for the ratio, with weights that are turned towards the largest error (Lawson). mpmath comes with torch.

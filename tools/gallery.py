@@ -24,7 +24,7 @@ from PIL import Image
 from torch import Tensor
 
 import langevin as lv
-from langevin.samplers.facts import Facts
+from langevin.kernels.facts import Facts
 
 DOCS = Path(__file__).parents[1] / "docs"
 CHAINS, STEPS, WARMUP, SEED = 1_200, 1_000, 400, 0  # 1200 chains go in groups of any small size
@@ -99,8 +99,8 @@ def density(case: Case, spread: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
 def start(case: Case) -> Tensor:
     """Return draws of the target itself, (chain, 2): cells of the grid by their weight, and a place within each."""
     grid, weights, _ = density(case, spread=case.spread)
-    at = lv.noise.streams(lv.noise.Purpose.INIT, range(CHAINS))
-    u = lv.noise.uniform(SEED, at, 0, 3, dtype=torch.float64)
+    at = lv.random.streams(lv.random.Purpose.INIT, range(CHAINS))
+    u = lv.random.uniform(SEED, at, 0, 3, dtype=torch.float64)
     steps = (weights / weights.sum()).flatten().cumsum(0)
     cells = torch.searchsorted(steps, (1 + u[:, 0].contiguous()) / 2).clamp(max=len(steps) - 1)
     return grid.flatten(0, 1)[cells] + u[:, 1:] * (grid[1, 1] - grid[0, 0]) / 2
@@ -112,7 +112,7 @@ def draw(facts: Facts, case: Case) -> Tensor:
         warnings.simplefilter("ignore")  # what `sample` says of chains this short is what the picture shows
         settings = {"num_steps": STEPS, "warmup": WARMUP, "seed": SEED, "compile": False, "progress": False}
         kernel, target = facts.kernel.with_step_size(case.step_size), lv.targets.energy(lambda theta: case.energy(theta))
-        return lv.sample(kernel, target, start(case), **settings).draws
+        return lv.sample(target, sampler=kernel, init=start(case), **settings).draws
 
 
 def panel(axis: plt.Axes, facts: Facts, case: Case) -> str:
@@ -186,7 +186,7 @@ def page() -> str:
         "",
         "Written by `python tools/gallery.py` from what the kernels say of themselves; `print(lv.SAMPLERS)` is the same table.",
         "ε is the step size, h the time step, of the order of √ε, d the number of parameters. *Any scale*: it may run under",
-        "`sample(scale=...)`. Laws are those of `describe()`, at temperature 1 and default settings.",
+        "`sample(metric=...)`. Laws are those of `describe()`, at temperature 1 and default settings.",
         "",
         "| sampler | optimizer | error | memory per parameter | cost of a step | needs | any scale | law |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",

@@ -2,7 +2,7 @@
 
     python tools/law_picture.py    # a minute or two; the numbers go to docs/assets/law.txt
 
-A linear regression of 10,000 rows, whose posterior is a known Gaussian: the problem of `langevin demo`, part 3. Step size, bias
+A linear regression of 10,000 rows, whose posterior is known: the problem of `langevin-paper demo`, part 3. Step size, bias
 factor and β are the same for all three; what differs is the form of the step, and whether it sees all rows or 100.
 """
 
@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from langevin_paper.demo.minibatches import BATCH, BETA, BIAS, ROWS, STEP, Problem, problem
 from matplotlib.figure import Figure
 
 import langevin as lv
-from langevin.demo.minibatches import BATCH, BETA, BIAS, ROWS, STEP, Problem, problem
-from langevin.diagnostics.panels import INK, PALETTE, decorate
+from langevin.diagnostics.plots import INK, PALETTE, decorate
 
 OUT = Path(__file__).parents[1] / "docs" / "assets"
 CHAINS, STEPS, WARMUP, SEED = 64, 4_000, 1_000, 0
@@ -55,8 +55,16 @@ def draws(given: Problem, curve: Curve) -> torch.Tensor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", lv.TrustWarning)  # it says of two of them what the picture shows
         samples = lv.sample(
-            curve.kernel, given.model, given.mode.repeat(CHAINS, 1), data=given.data, num_steps=STEPS, warmup=WARMUP, seed=SEED,
-            compile=False, progress=False, **batches,
+            given.model,
+            sampler=curve.kernel,
+            init=given.mode.repeat(CHAINS, 1),
+            data=given.data,
+            num_steps=STEPS,
+            warmup=WARMUP,
+            seed=SEED,
+            compile=False,
+            progress=False,
+            **batches,
         )  # fmt: skip
     return (samples.draws[..., 0] - given.mode[0]) / given.covariance[0, 0].sqrt()
 

@@ -112,7 +112,10 @@ def run_tests(folder: Path, tests: tuple[str, ...], keyword: str, timeout: float
     except BaseException:
         os.killpg(process.pid, signal.SIGKILL)
         raise
-    return Result(WORDS.get(code, "BROKEN"), time.monotonic() - start, output)
+    word = WORDS.get(code, "BROKEN")
+    if word == "red" and "ERROR collecting" in output:  # no test has run; an error in a fixture is seen
+        word = "BROKEN"
+    return Result(word, time.monotonic() - start, output)
 
 
 def try_mutant(mutant: Mutant, folder: Path, timeout: float) -> Result:
@@ -122,14 +125,12 @@ def try_mutant(mutant: Mutant, folder: Path, timeout: float) -> Result:
         before, broken = path.read_text() if path.exists() else "", mutant.apply(folder)
     except (ValueError, SyntaxError) as error:
         return Result("MISSING", 0.0, f"{mutant.file}: {error}")
-    # Numba keeps compiled code by the file of a function, not by those of the functions that it calls.
-    caches = folder / "caches" / ("broken" if "numba" in before else "whole")
+    caches = folder / "caches" / "whole"
     try:
         path.write_text(broken)
         return run_tests(folder, mutant.tests, mutant.keyword, timeout, caches)
     finally:
         path.write_text(before)
-        shutil.rmtree(folder / "caches" / "broken", ignore_errors=True)
 
 
 def check_whole(mutants: list[Mutant], folder: Path, timeout: float) -> Result:

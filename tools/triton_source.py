@@ -44,15 +44,15 @@ def interpret():
     from torch._inductor.runtime import triton_helpers
     from torch._inductor.utils import run_and_get_code
 
-    from langevin.engines.generated import compiled, places
-    from langevin.noise import KINDS, normal_reference
+    from langevin.execution.generated import compiled, layout
     from langevin.optim import update
+    from langevin.random import KINDS, normal_reference
 
     triton.runtime.driver.set_active(NoDriver())
     for name in ("log", "sin", "cos", "sqrt", "rsqrt"):  # the interpreter knows none of a GPU's library
         setattr(triton_helpers.libdevice, name, lambda x, name=name: getattr(tl, name)(x))  # as it is when called
     compiled.compiler = functools.partial(torch.compile, dynamic=True, fullgraph=True, options={"cpu_backend": "triton"})
-    places.DEVICES, places.SMALL, update.fused_engine, KINDS["normal"] = {"cpu"}, 10, lambda: None, normal_reference
+    layout.DEVICES, layout.SMALL, update.has_fused_engine, KINDS["normal"] = {"cpu"}, 10, lambda: False, normal_reference
     for name in ("SGLD", "ASGLD, invariant"):
         for dtype in (torch.float32, torch.float64):
             models = network(dtype), network(dtype)
@@ -62,7 +62,7 @@ def interpret():
             error = float((got - want).abs().max() / torch.finfo(dtype).eps)
             print(f"{name}, {dtype}: {kernels} kernels in 2 functions, largest difference {error:.2g} eps")
             assert kernels == 2
-            assert compiled._said == set()
+            assert compiled._warned == set()
             assert error <= 8
             for number, source in enumerate(sources):
                 (FOLDER / f"{name.split(',')[0]}-{str(dtype)[6:]}-{number}.txt").write_text(source)

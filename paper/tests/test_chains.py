@@ -18,7 +18,7 @@ from langevin_paper.chains import normal_starts, run_chains
 from toys import ENVIRONMENT
 
 import langevin as lv
-from langevin.chains import drive
+from langevin.sampling import loop
 
 STEPS = 2_000
 
@@ -36,7 +36,7 @@ class Counted(lv.targets.Target):
 
 @pytest.fixture(autouse=True)
 def checkpoint_often(monkeypatch):
-    monkeypatch.setattr(drive, "_CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(loop, "_CHECKPOINT_SECONDS", 0.0)
 
 
 def run(out, progress=lambda share: None, target=None, **changed):
@@ -102,9 +102,9 @@ def test_a_killed_run_goes_on(tmp_path, monkeypatch):
     script = f"""
 import sys, time
 from pathlib import Path
-import langevin.chains.sample
+import langevin.sampling.sample
 from test_chains import run
-sys.modules["langevin.chains.drive"]._CHECKPOINT_SECONDS = 0.0
+sys.modules["langevin.sampling.loop"]._CHECKPOINT_SECONDS = 0.0
 def progress(share):
     if share > 0.6:
         print("here", flush=True)

@@ -191,7 +191,9 @@ def test_settings_side_by_side_are_those_of_sample():
     case = case_of("banana")
     for make in (lambda eps, a: lv.msgld(eps, bias_factor=a), lambda eps, a: lv.asgld(eps, bias_factor=a, invariant=True)):
         both = run_settings([make(0.01, 2.0), make(0.02, 5.0)], case, num_chains=4, num_steps=30, warmup=10, seed=3)
-        alone = lv.sample(make(0.01, 2.0), case.target, case.draw(8, 3)[:4], num_steps=30, warmup=10, seed=3, compile=False).draws
+        alone = lv.sample(
+            case.target, sampler=make(0.01, 2.0), init=case.draw(8, 3)[:4], num_steps=30, warmup=10, seed=3, compile=False
+        ).draws
         torch.testing.assert_close(both[0], alone, rtol=1e-4, atol=1e-5)
 
 

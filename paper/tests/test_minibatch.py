@@ -24,8 +24,8 @@ from langevin_paper.report import plain_tables, write_report
 from langevin_paper.worker import Cell, execute
 
 import langevin as lv
+from langevin.adaptation.stationary import stationary_error
 from langevin.targets import Batch
-from langevin.tuning.law import stationary_error
 
 DOCS = Path(__file__).parents[2] / "docs" / "minibatch"
 SMALL = {"num_data": 400, "dim": 3, "reference_draws": 200, "noise_rows": 400}
@@ -79,7 +79,7 @@ def test_what_is_done_is_not_run_again(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("period", [None, 50])
 def test_a_law_in_many_dimensions_is_that_of_each_axis(period):
-    """Against `langevin.tuning.law`, which solves one direction; the spectrum against SGLD's, (2 / (eps k)) - 1 steps per draw."""
+    """Against `adaptation.stationary`, which solves one direction; the spectrum against SGLD's (2 / (eps k)) - 1 steps a draw."""
     curvature, noise = torch.tensor([1.0, 7.0], dtype=torch.float64), torch.tensor([30.0, 5.0], dtype=torch.float64)
     turn = torch.tensor([[math.cos(0.4), -math.sin(0.4)], [math.sin(0.4), math.cos(0.4)]], dtype=torch.float64)
     for kernel in (lv.sgld(0.02), lv.sghmc(0.02), lv.msgld(0.02, bias_factor=3.0, invariant=True)):
@@ -125,8 +125,16 @@ def test_a_run_has_its_law():
     curvatures, axes = torch.linalg.eigh(case.hessian)
     kernel = kernel_of(method, rung, case, 20, torch.float32, 1)
     run = lv.sample(
-        kernel, case.target, case.draw(64, 1), num_steps=1000, warmup=300, data=case.data, batch_size=20, batches="white",
-        compile=False, progress=False,
+        case.target,
+        sampler=kernel,
+        init=case.draw(64, 1),
+        num_steps=1000,
+        warmup=300,
+        data=case.data,
+        batch_size=20,
+        batches="white",
+        compile=False,
+        progress=False,
     )  # fmt: skip
     found = case.coordinates(run.draws).double().pow(2).mean((0, 1))
     expected, steps = 1 + law.errors(axes, 1 / curvatures), law.steps_per_draw(axes)

@@ -9,7 +9,7 @@ import torch
 from langevin_paper import ngvi
 
 from langevin.diagnostics import mode_shares
-from langevin.noise import Purpose, normal, streams
+from langevin.random import Purpose, normal, streams
 from langevin.targets import gaussian, mixture
 
 pytestmark = pytest.mark.usefixtures("one_thread")

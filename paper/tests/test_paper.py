@@ -20,9 +20,9 @@ from langevin_paper.report import plain_tables, write_report
 from langevin_paper.spec import Method, Scale
 from langevin_paper.worker import Cell, execute
 
-from langevin.chains import drive
-from langevin.gradients import minibatch
+from langevin.sampling import loop
 from langevin.targets import ravine, ravine_data
+from langevin.targets.gradients import minibatch
 
 TINY = {
     "gaussian": {"num_steps": 1_100},
@@ -80,7 +80,7 @@ def test_a_seed_gives_the_same_alone_and_together(tmp_path):
 
 
 def test_landsat_goes_on_after_being_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr(drive, "_CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(loop, "_CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setitem(TINY, "landsat", {**TINY["landsat"], "epochs": 6})
 
     def stop(share):

@@ -21,7 +21,7 @@ from langevin_paper.spec import Scale
 from langevin_paper.worker import Cell, execute
 
 import langevin as lv
-from langevin.drifts import Adam, Momentum
+from langevin.kernels.drifts import Adam, Momentum
 from langevin.targets import ravine
 
 SEED = 0
@@ -52,7 +52,15 @@ def test_many_settings_at_once_walk_as_sample_walks_with_each(method):
     together = mean_positions(kernels, ravine(), starts, data, chains=sets, seed=SEED, progress=lambda share: None, **length)
     for kernel, found in zip(kernels, together, strict=True):
         kept = lv.sample(
-            kernel, Side(ravine()), starts, data=data, seed=SEED, first_chain=sets[0], compile=False, progress=False, **length
+            Side(ravine()),
+            sampler=kernel,
+            init=starts,
+            data=data,
+            seed=SEED,
+            first_chain=sets[0],
+            compile=False,
+            progress=False,
+            **length,
         )
         # The ravine is chaotic: rounding, 1e-16, grows along the 120 steps.
         assert torch.allclose(found, kept.draws.mean(1), rtol=1e-6, atol=1e-6), kernel.name
@@ -100,7 +108,9 @@ def test_reheating_is_its_formula():
         *range(9_000, 10_000), *range(19_000, 20_000), *range(29_000, 30_000)
     ]  # fmt: skip
     target = lv.targets.gaussian([[1.0]])
-    samples = lv.sample(lv.sgld(reheating(0.1, cycle_length=100)), target, torch.zeros(1, 1), num_steps=300, warmup=100)
+    samples = lv.sample(
+        target, sampler=lv.sgld(reheating(0.1, cycle_length=100)), init=torch.zeros(1, 1), num_steps=300, warmup=100
+    )
     assert samples.draws.shape == (1, 20, 1)
     with pytest.raises(ValueError, match=r"reheating\(cycle_length=...\) needs a step to fall"):
         reheating(0.1, cycle_length=2)

@@ -22,7 +22,7 @@ from langevin_paper.worker import Cell, execute
 
 import langevin as lv
 from langevin.kernels import StepInputs
-from langevin.schedules import step_decay
+from langevin.kernels.schedules import step_decay
 from langevin.targets import Batch, Evaluation, ravine
 
 EPSILON, TAU, N = 0.01, 0.3, 50.0

@@ -20,8 +20,8 @@ from langevin_paper.registry import EXPERIMENTS
 from langevin_paper.tabular import digest, load_regression
 from scipy.stats import norm
 
-from langevin.estimators import LangevinRegressor
-from langevin.trust import TrustWarning
+from langevin.diagnostics.trust import TrustWarning
+from langevin.tabular import LangevinRegressor
 
 DOCS = Path(__file__).parents[2] / "docs"
 UNIT = 50.0  # of y, so that a forgotten change of units is seen

@@ -26,7 +26,8 @@ from langevin_paper.train import DivergedError, initial_network, train
 from langevin_paper.training import Training
 from torch.nn import functional
 
-from langevin import priors, schedules
+from langevin import priors
+from langevin.kernels import schedules
 
 SPARSE = priors.spike_slab(slab_weight=0.1, slab_std=0.3, spike_std=0.01)
 WIDE = priors.gaussian(std=1.0)

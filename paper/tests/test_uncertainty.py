@@ -18,8 +18,8 @@ from langevin_paper.experiments.uncertainty import Rows, measure, train
 from langevin_paper.other import FILE, load_notmnist
 from langevin_paper.record import read_records
 
-from langevin.noise import Purpose, batch_indices, stream
-from langevin.noise.borrowed import borrowed_generator
+from langevin.random import Purpose, batch_indices, stream
+from langevin.random.torch_rng import fork_rng
 
 DOCS = Path(__file__).parents[2] / "docs" / "uncertainty"
 SMALL = {"sizes": (64, 8, 10), "activation": "Tanh", "batch_size": 50, "rows": 300, "tests": 360, "held_out": 0, "epochs": 10}
@@ -64,7 +64,7 @@ def test_members_are_those_of_a_loop_by_hand():
     draws, _ = train(rows, given, SMALL, 3, None, lambda share: None)
     expected = []
     for member in range(2):
-        with borrowed_generator(3, Purpose.INIT, member):
+        with fork_rng(3, Purpose.INIT, member):
             model = torch.nn.Sequential(torch.nn.Linear(64, 8), torch.nn.Tanh(), torch.nn.Linear(8, 10))
         opt = torch.optim.Adam(model.parameters(), lr=lr)
         for step in range(30):

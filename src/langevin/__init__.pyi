@@ -1,32 +1,18 @@
-"""What type checkers and editors read of `langevin`: `__init__.py` loads the same names when they are asked for."""
+"""Names of `langevin` for type checkers and editors; `__init__.py` loads them on access."""
 
-from langevin import (
-    choice,
-    diagnostics,
-    drifts,
-    engines,
-    evidence,
-    gradients,
-    kernels,
-    noise,
-    optim,
-    preconditioners,
-    predictive,
-    samplers,
-    scale,
-    schedules,
-    sparse,
-    targets,
-    trust,
-)
-from langevin.chains import resume, sample
-from langevin.choice import PriorChoice, choose_prior
-from langevin.constraints import correlation_cholesky, interval, ordered, positive, real, simplex, unit
-from langevin.engines import side_by_side
-from langevin.lint import Finding, Lint, lint
-from langevin.llc import LLC, llc, llc_limit
-from langevin.moments import Moments
-from langevin.predictive import (
+from langevin import diagnostics, distributed, execution, kernels, nn, optim, random, targets
+from langevin.adaptation import contour_weights, learn_contour
+from langevin.diagnostics.running import Moments
+from langevin.diagnostics.trust import Trust, TrustWarning
+from langevin.execution import side_by_side
+from langevin.kernels import drifts, preconditioners, samplers, schedules
+from langevin.kernels.samplers import *  # noqa: F403 (explicit in __all__)
+from langevin.nn import sparse
+from langevin.nn.bank import CorruptDrawError, SampleBank
+from langevin.nn.choice import PriorChoice, choose_prior
+from langevin.nn.lint import Finding, Lint, lint
+from langevin.nn.llc import LLC, llc, llc_limit
+from langevin.nn.predictive import (
     FunctionDiagnostics,
     Metrics,
     Prediction,
@@ -36,12 +22,18 @@ from langevin.predictive import (
     ood_auroc,
     predict,
 )
-from langevin.samplers import *  # noqa: F403 (the families say in __all__ what they export)
-from langevin.store import ChainStatus, Samples, load_samples
-from langevin.store.bank import CorruptDrawError, SampleBank
-from langevin.targets import Model, Posterior, last_layer, likelihoods, priors
-from langevin.trust import Trust, TrustWarning
-from langevin.tuning import contour_weights, learn_contour
+from langevin.sampling import resume, sample
+from langevin.storage import ChainStatus, Samples, load_samples
+from langevin.targets import Model, Posterior, gradients, last_layer, likelihoods, priors
+from langevin.targets.constraints import (
+    correlation_cholesky,
+    interval,
+    ordered,
+    positive,
+    real,
+    simplex,
+    unit,
+)
 
 __version__: str
 
@@ -62,14 +54,13 @@ __all__ = [
     "Samples",
     "Trust",
     "TrustWarning",
-    "choice",
     "choose_prior",
     "contour_weights",
     "correlation_cholesky",
     "diagnostics",
+    "distributed",
     "drifts",
-    "engines",
-    "evidence",
+    "execution",
     "function_diagnostics",
     "gradients",
     "interval",
@@ -83,26 +74,24 @@ __all__ = [
     "load_samples",
     "log_likelihood",
     "metrics",
-    "noise",
+    "nn",
     "ood_auroc",
     "optim",
     "ordered",
     "positive",
     "preconditioners",
     "predict",
-    "predictive",
     "priors",
+    "random",
     "real",
     "resume",
     "sample",
     "samplers",
-    "scale",
     "schedules",
     "side_by_side",
     "simplex",
     "sparse",
     "targets",
-    "trust",
     "unit",
 ]
 __all__ += samplers.__all__

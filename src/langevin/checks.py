@@ -1,14 +1,16 @@
-"""Argument checks with one message shape: ``name(arg=...) needs <condition>, got <value>``."""
+"""Argument checks with one form of message: ``name(arg=...) needs <condition>, got <value>``."""
 
 from __future__ import annotations
 
+import difflib
+import functools
 import inspect
 import math
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -26,6 +28,7 @@ __all__ = [
     "check_path",
     "check_position",
     "check_tensor",
+    "known_arguments",
     "level_of_caller",
     "lacks_memory",
     "needs",
@@ -33,22 +36,94 @@ __all__ = [
 ]
 
 
-def needs(who: str, argument: str, condition: str, value: Any, error: type[Exception] = ValueError) -> Exception:
-    """Build the library's one kind of bad-argument error."""
+def needs(
+    who: str, argument: str, condition: str, value: Any, error: type[Exception] = ValueError
+) -> Exception:
+    """Return the error of a bad argument, in the library's one form."""
     text = repr(value)
-    return error(f"{who}({argument}=...) needs {condition}, got {text if len(text) <= 200 else text[:200] + '...'}")
+    text = text if len(text) <= 200 else text[:200] + "..."
+    return error(f"{who}({argument}=...) needs {condition}, got {text}")
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Names in other libraries, by name in this one.
+_ALIASES = {
+    "num_draws": "num_samples draws samples n_draws n_samples num_draw ndraws iterations iter",
+    "num_steps": "num_iterations n_steps steps num_iter",
+    "seed": "random_seed random_state rng_seed rng key prng_key rng_key",
+    "warmup": "tune num_warmup n_warmup warmup_steps burn_in burnin burn num_burn_in n_tune"
+    " num_tune",
+    "chains": "n_chains num_chains nchains",
+    "thin": "thinning num_thin n_thin",
+    "init": "initvals init_values inits initial_positions init_params start",
+    "progress": "progressbar progress_bar show_progress verbose",
+    "data": "loader dataloader train_loader dataset",
+}
+_OF_SAMPLER = {"step_size": "step_size=...", "temperature": "step_size=..., temperature=..."}
+
+
+def known_arguments(who: str) -> Callable[[F], F]:
+    """Decorate a function so that the error of an unknown keyword suggests the right one.
+
+    Example:
+        >>> @known_arguments("simulate")
+        ... def simulate(*, num_draws=10, seed=0): ...
+        >>> simulate(random_state=1)
+        Traceback (most recent call last):
+        TypeError: simulate(random_state=...) needs a known argument (did you mean seed=?), got 1
+    """
+
+    def decorate(function: F) -> F:
+        kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        parameters = inspect.signature(function).parameters.values()
+        names = [parameter.name for parameter in parameters if parameter.kind in kinds]
+
+        @functools.wraps(function)
+        def checked(*args: Any, **given: Any) -> Any:
+            for name, value in given.items():
+                if name not in names:
+                    raise needs(who, name, _meant(who, name, names), value, TypeError)
+            return function(*args, **given)
+
+        return cast(F, checked)
+
+    return decorate
+
+
+def _meant(who: str, name: str, names: Sequence[str]) -> str:
+    """Return the condition that an unknown argument breaks, with a suggestion."""
+    if who == "sample" and name in _OF_SAMPLER:
+        call = f"sampler=lv.msgld({_OF_SAMPLER[name]}), init=init, num_steps=..."
+        return f"a known argument ({name} is an argument of the sampler: lv.sample(target, {call}))"
+    close = [
+        ours
+        for ours, theirs in _ALIASES.items()
+        if name.lower() in theirs.split() and ours in names
+    ]
+    close = close or difflib.get_close_matches(name.lower(), names, n=2)
+    if close:
+        return f"a known argument (did you mean {' or '.join(f'{ours}=' for ours in close)}?)"
+    known = ", ".join(ours for ours in names if ours not in ("self", "cls"))
+    return f"a known argument, one of {known}"
 
 
 def level_of_caller() -> int:
-    """Return the `stacklevel` by which a warning points at the line of the user's that called us, past torch's wrappers."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("langevin", "torch", "contextlib"):
+    """Return the `stacklevel` of the user's line, skipping this library and torch's wrappers."""
+    frame, level, skipped = sys._getframe(1), 1, ("langevin", "torch", "contextlib")
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in skipped:
         frame, level = frame.f_back, level + 1
     return level
 
 
-def check_number(who: str, argument: str, value: Any, condition: str, holds: Callable[[float], bool] = lambda value: True) -> float:
-    """Return `value` as a float, or fail when it is no finite real number or breaks `condition`."""
+def check_number(
+    who: str,
+    argument: str,
+    value: Any,
+    condition: str,
+    holds: Callable[[float], bool] = lambda value: True,
+) -> float:
+    """Return a finite real number for which `holds` is true, as a float."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise needs(who, argument, f"a number with {condition}", value, TypeError)
     try:
@@ -60,38 +135,47 @@ def check_number(who: str, argument: str, value: Any, condition: str, holds: Cal
     return number
 
 
-def check_field(instance: Any, who: str, name: str, condition: str, holds: Callable[[float], bool]) -> None:
-    """Check a number that is a field of a frozen dataclass, and make it a float: a large int would not meet a tensor."""
-    object.__setattr__(instance, name, check_number(who, name, getattr(instance, name), condition, holds))
+def check_field(
+    instance: Any, who: str, name: str, condition: str, holds: Callable[[float], bool]
+) -> None:
+    """Check a number in a frozen dataclass and convert it to a float (large ints break tensors)."""
+    value = check_number(who, name, getattr(instance, name), condition, holds)
+    object.__setattr__(instance, name, value)
 
 
 def check_bool(who: str, argument: str, value: Any) -> bool:
-    """Return `value` when it is True or False, and nothing that merely counts as one of them."""
+    """Return a bool, and accept nothing else."""
     if not isinstance(value, bool):
         raise needs(who, argument, "True or False", value, TypeError)
     return value
 
 
-def check_function(who: str, argument: str, value: Any, what: str, count: int | None = None) -> None:
-    """Fail when `value` cannot be called, with `count` arguments where that is known, or is a class, or a module without values."""
-    if not callable(value) or isinstance(value, type) or (count is not None and not takes(value, count)):
+def check_function(
+    who: str, argument: str, value: Any, what: str, count: int | None = None
+) -> None:
+    """Check a function of `count` arguments; classes and modules on the meta device are errors."""
+    is_function = callable(value) and not isinstance(value, type)
+    if not is_function or (count is not None and not takes(value, count)):
         raise needs(who, argument, what, value, TypeError)
-    if isinstance(value, nn.Module) and any(tensor.is_meta for tensor in (*value.parameters(), *value.buffers())):
-        raise needs(who, argument, what, f"{value} on the meta device, where tensors have no values", TypeError)
+    tensors = (*value.parameters(), *value.buffers()) if isinstance(value, nn.Module) else ()
+    if any(tensor.is_meta for tensor in tensors):
+        found = f"{value} on the meta device, where tensors have no values"
+        raise needs(who, argument, what, found, TypeError)
 
 
 def check_integer(who: str, argument: str, value: Any, minimum: int, end: int = 2**63) -> int:
-    """Return `value`, or fail when it is no int (a bool is none), below `minimum`, or not below `end`, a power of two."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise needs(who, argument, f"an int >= {minimum}", value, TypeError)
-    if not minimum <= value < end:
-        condition = f"an int >= {minimum}" if value < minimum else f"an int in [{minimum}, 2**{end.bit_length() - 1})"
-        raise needs(who, argument, condition, value)
-    return value
+    """Return an int (no bool) in [minimum, end), where `end` is a power of two."""
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    if is_integer and minimum <= value < end:
+        return value
+    condition = f"an int in [{minimum}, 2**{end.bit_length() - 1})"
+    if end == 2**63 and not (is_integer and value >= end):
+        condition = f"an int >= {minimum}"
+    raise needs(who, argument, condition, value, ValueError if is_integer else TypeError)
 
 
 def takes(function: Callable[..., Any], count: int) -> bool:
-    """Say whether a function can be called with so many arguments; those of which Python does not know it can."""
+    """Whether a function can be called with `count` arguments; True where Python cannot tell."""
     try:
         inspect.signature(function).bind(*range(count))
     except TypeError:
@@ -102,7 +186,7 @@ def takes(function: Callable[..., Any], count: int) -> bool:
 
 
 def check_path(who: str, argument: str, value: Any, what: str) -> Path:
-    """Return `value` as a path, or fail when it is none that a file system could have."""
+    """Return a path that a file system could have."""
     path = os.fspath(value) if isinstance(value, str | os.PathLike) else value
     if not isinstance(path, str):
         raise needs(who, argument, what, value, TypeError)
@@ -112,53 +196,63 @@ def check_path(who: str, argument: str, value: Any, what: str) -> Path:
 
 
 def check_dense(who: str, argument: str, tensor: Tensor) -> Tensor:
-    """Return `tensor` when it has values, one for each element: no sparse or nested one, none on the meta device."""
+    """Return a dense tensor with values: neither sparse, nested nor on the meta device."""
     if tensor.layout != torch.strided or tensor.is_meta:
-        raise needs(who, argument, "a dense tensor with values", f"{tensor.layout} on {tensor.device}", TypeError)
+        found = f"{tensor.layout} on {tensor.device}"
+        raise needs(who, argument, "a dense tensor with values", found, TypeError)
     return tensor
 
 
-def check_finite(who: str, argument: str, tensor: Tensor, where: str = "", hint: str = "") -> Tensor:
-    """Return `tensor`, or fail with the place of the first element that is NaN or infinite."""
-    bad = ~torch.isfinite(tensor)
+def check_finite(
+    who: str, argument: str, tensor: Tensor, where: str = "", hint: str = ""
+) -> Tensor:
+    """Return a tensor of finite values; the error names the first element that is not."""
+    values = tensor.detach()
+    if bool(values.sum().isfinite()):  # one pass: NaN and infinity stay in a sum
+        return tensor
+    bad = ~torch.isfinite(values)
     if bad.any():
-        place = bad.nonzero()[0].tolist()
-        raise needs(who, argument, f"finite values ({where}element {place} is not{hint})", tensor[tuple(place)].item())
+        index = bad.nonzero()[0].tolist()
+        condition = f"finite values ({where}element {index} is not{hint})"
+        raise needs(who, argument, condition, tensor[tuple(index)].item())
     return tensor
 
 
 def check_position(who: str, argument: str, position: Any) -> Tensor:
-    """Return `position` when it is a finite floating-point tensor of shape (..., dim) with dim >= 1."""
+    """Return a finite floating-point tensor of shape (..., dim) with dim >= 1."""
     if not isinstance(position, Tensor):
         raise needs(who, argument, "a torch.Tensor of shape (chains, dim)", position, TypeError)
     if not position.is_floating_point():
         raise needs(who, argument, "a floating-point tensor", position.dtype, TypeError)
     check_dense(who, argument, position)
     if position.ndim == 0 or position.numel() == 0:
-        raise needs(who, argument, "shape (..., dim) with at least one element", tuple(position.shape))
+        condition = "shape (..., dim) with at least one element"
+        raise needs(who, argument, condition, tuple(position.shape))
     return check_finite(who, argument, position)
 
 
 def check_tensor(who: str, argument: str, value: Any, *shape: int | str) -> Tensor:
-    """Return numbers (a tensor, an array or nested lists) as finite float64 values on the CPU.
+    """Return a tensor, an array or nested lists as finite float64 values on the CPU.
 
     Args:
-        who: the caller.
-        argument: its argument.
-        value: what was given.
-        shape: axes that it must have: a length, or a name for a length of at least 1.
+        who: name of the caller.
+        argument: name of the argument.
+        value: its value.
+        shape: required axes, each a length, or a name for any length >= 1.
     """
     shown = f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
     if isinstance(value, Tensor):
         check_dense(who, argument, value)
     try:
-        if isinstance(value, Tensor | np.ndarray) and "complex" in str(value.dtype):  # torch would drop the imaginary part
+        # torch would drop the imaginary part
+        if isinstance(value, Tensor | np.ndarray) and "complex" in str(value.dtype):
             raise TypeError(f"{value.dtype} is not real")
         tensor = torch.as_tensor(value, dtype=torch.float64, device="cpu").detach()
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise needs(who, argument, f"numbers of shape {shown}", value, TypeError) from error
     fits = tensor.ndim == len(shape) and all(
-        length > 0 if isinstance(axis, str) else length == axis for axis, length in zip(shape, tensor.shape, strict=True)
+        length > 0 if isinstance(axis, str) else length == axis
+        for axis, length in zip(shape, tensor.shape, strict=True)
     )
     if not fits:
         raise needs(who, argument, f"shape {shown}", tuple(tensor.shape))
@@ -166,12 +260,13 @@ def check_tensor(who: str, argument: str, value: Any, *shape: int | str) -> Tens
 
 
 def check_columns(who: str, data: Any) -> tuple[Tensor, ...]:
-    """Return the columns of a data set, or fail when they are no tensors, empty, ragged or not finite."""
+    """Return the columns of a data set: finite tensors of one length >= 1."""
     if not isinstance(data, Tensor | Sequence) or isinstance(data, str | bytes):
         raise needs(who, "data", "tensors, one per column", data, TypeError)
     columns = (data,) if isinstance(data, Tensor) else tuple(data)
     if not columns or not all(isinstance(column, Tensor) for column in columns):
-        raise needs(who, "data", "tensors, one per column", [type(column).__name__ for column in columns], TypeError)
+        types = [type(column).__name__ for column in columns]
+        raise needs(who, "data", "tensors, one per column", types, TypeError)
     lengths = [len(column) if column.ndim else 0 for column in columns]
     if min(lengths) == 0:
         raise needs(who, "data", "at least one row", f"columns of {lengths} rows")
@@ -183,6 +278,7 @@ def check_columns(who: str, data: Any) -> tuple[Tensor, ...]:
 
 
 def lacks_memory(tensor: Tensor) -> bool:
-    """Say whether a dense tensor has more elements than memory, as after its storage was freed: torch itself crashes on those."""
-    last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.numel() > 0 and tensor.untyped_storage().nbytes() < (last + 1) * tensor.element_size()
+    """Whether the storage of a dense tensor is too small (was freed): torch would crash."""
+    axes = zip(tensor.shape, tensor.stride(), strict=True)
+    end = 1 + tensor.storage_offset() + sum((size - 1) * stride for size, stride in axes)
+    return tensor.numel() > 0 and tensor.untyped_storage().nbytes() < end * tensor.element_size()

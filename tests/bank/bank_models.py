@@ -11,10 +11,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-import langevin.store.journal
-from langevin.store.bank import SampleBank
+import langevin.storage.journal
+from langevin.nn.bank import SampleBank
 
-SOURCE = str(Path(langevin.store.journal.__file__).parents[1])
+SOURCE = str(Path(langevin.storage.journal.__file__).parents[1])
 
 # The bank without the rest of the package: children start in half the time.
 PRELUDE = """
@@ -22,7 +22,7 @@ import os, sys, torch, types
 from torch import nn
 sys.modules["langevin"] = types.ModuleType("langevin")
 sys.modules["langevin"].__path__ = [sys.argv[1]]
-from langevin.store import bank
+from langevin.nn import bank
 
 def leave():
     torch.distributed.destroy_process_group()

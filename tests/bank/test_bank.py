@@ -20,7 +20,7 @@ import torch
 from bank_models import PRELUDE, SOURCE, damage, filled, linear, randn, same, sealed, seeded, small, whole
 from torch import Tensor, nn
 
-from langevin.store.bank import CorruptDrawError, SampleBank
+from langevin.nn.bank import CorruptDrawError, SampleBank
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -61,7 +61,7 @@ class Odd(nn.Module):
 def test_every_tensor_comes_back_bit_for_bit(tmp_path, make):
     model = seeded(make)
     SampleBank(tmp_path / "deep" / "bank").add(model)
-    assert same(SampleBank(tmp_path / "deep" / "bank").state_dict(0), model)
+    assert same(SampleBank.open(tmp_path / "deep" / "bank").state_dict(0), model)
 
 
 def test_load_writes_into_the_model_and_keeps_its_mode_and_dtype(tmp_path):
@@ -113,7 +113,7 @@ def test_draws_of_compiled_and_plain_models_are_interchangeable(tmp_path, part):
 def test_records_tell_step_and_metrics(tmp_path):
     bank = SampleBank(tmp_path)
     returned = bank.add(small(), step=4, loss=torch.tensor(0.25), note="warm", nested={"a": [1, None]})
-    (draw,) = SampleBank(tmp_path).draws
+    (draw,) = SampleBank.open(tmp_path).draws
     assert draw == returned
     assert (draw.index, draw.step, draw.path) == (0, 4, tmp_path / "draw-00000000.safetensors")
     assert draw.metrics == {"loss": 0.25, "note": "warm", "nested": {"a": [1, None]}}
@@ -128,7 +128,7 @@ def test_records_tell_step_and_metrics(tmp_path):
 def test_thin_keeps_every_nth_call_and_the_count_survives_reopening(tmp_path):
     kept = []
     for first, last in [(0, 2), (2, 4), (4, 5), (5, 11)]:
-        with SampleBank(tmp_path, thin=3) as bank:
+        with SampleBank(tmp_path, thin=3, resume=True) as bank:
             assert bank.calls == first
             kept += [bank.add(small(), step=k) is not None for k in range(first, last)]
     assert [draw.step for draw in bank.draws] == [2, 5, 8]
@@ -137,13 +137,13 @@ def test_thin_keeps_every_nth_call_and_the_count_survives_reopening(tmp_path):
 
 def test_cap_drops_the_oldest_and_their_files(tmp_path):
     bank, models = filled(tmp_path, 5, max_draws=2)
-    for view in (bank, SampleBank(tmp_path)):
+    for view in (bank, SampleBank.open(tmp_path)):
         assert [draw.index for draw in view.draws] == [3, 4]
         assert len(view) == 2
         assert same(view.state_dict(0), models[3])
     assert sorted(p.name for p in tmp_path.glob("draw*")) == [d.path.name for d in bank.draws]
     bank.close()
-    smaller = SampleBank(tmp_path, max_draws=1)
+    smaller = SampleBank(tmp_path, max_draws=1, resume=True)
     smaller.add(small())
     assert [draw.index for draw in smaller.draws] == [5]
 
@@ -156,12 +156,12 @@ def test_rewind_to_a_checkpoint_gives_the_draws_of_an_uninterrupted_run(tmp_path
     for k in range(6):
         resumed.add(small(k), step=k)
     resumed._journal.unlock()  # killed: nothing is written on the way out
-    resumed = SampleBank(tmp_path / "b", thin=2)
+    resumed = SampleBank(tmp_path / "b", thin=2, resume=True)
     resumed.rewind(checkpoint)
-    assert resumed.calls == SampleBank(tmp_path / "b").calls == checkpoint
+    assert resumed.calls == SampleBank.open(tmp_path / "b").calls == checkpoint
     for k in range(checkpoint, 9):
         resumed.add(small(k), step=k)
-    assert whole(resumed) == whole(whole_run) == whole(SampleBank(tmp_path / "b"))
+    assert whole(resumed) == whole(whole_run) == whole(SampleBank.open(tmp_path / "b"))
     assert sorted(p.name for p in (tmp_path / "b").glob("draw*")) == [d.path.name for d in resumed.draws]
 
 
@@ -173,13 +173,13 @@ def test_the_next_writer_clears_leftovers_and_keeps_a_draw_that_took_the_name_of
     for leftover in (dead, tmp_path / ".draw-00000007.safetensors.12-ab.tmp"):
         leftover.touch()
     bank.close()
-    SampleBank(tmp_path).rewind(2)
-    assert whole(SampleBank(tmp_path)) == [(0, small(0)[0].weight.tolist()), (5, small(5)[0].weight.tolist())]
+    SampleBank(tmp_path, resume=True).rewind(2)
+    assert whole(SampleBank.open(tmp_path)) == [(0, small(0)[0].weight.tolist()), (5, small(5)[0].weight.tolist())]
     assert sorted(p.name for p in tmp_path.glob("*draw*")) == ["draw-00000000.safetensors", "draw-00000001.safetensors"]
 
 
 def test_a_writer_that_comes_back_counts_on_from_what_others_wrote(tmp_path):
-    first, second = SampleBank(tmp_path, thin=5), SampleBank(tmp_path, thin=5)
+    first, second = SampleBank(tmp_path, thin=5, resume=True), SampleBank(tmp_path, thin=5, resume=True)
     for _ in range(3):
         first.add(small())
     first.close()
@@ -194,7 +194,7 @@ def test_a_writer_that_comes_back_counts_on_from_what_others_wrote(tmp_path):
 CHILD = (
     PRELUDE
     + """
-bank = bank.SampleBank(sys.argv[2], thin=2, max_draws=int(sys.argv[3]) or None)
+bank = bank.SampleBank(sys.argv[2], thin=2, max_draws=int(sys.argv[3]) or None, resume=True)
 model = nn.Sequential(nn.Linear(3, 2))
 print("ready", flush=True)
 for k in range(bank.calls, int(sys.argv[4])):
@@ -218,7 +218,7 @@ def test_a_run_killed_at_random_moments_ends_like_an_uninterrupted_one(tmp_path,
             child.send_signal(signal.SIGKILL)
         kills += child.wait() == -signal.SIGKILL
         child.stdout.close()
-        bank = SampleBank(tmp_path)
+        bank = SampleBank(tmp_path, resume=True)
         calls.append(bank.calls)
         assert [step for step, _ in whole(bank)] == list(range(1, bank.calls, 2))[-cap:]
     assert kills >= 2
@@ -272,12 +272,12 @@ def test_a_stop_at_every_single_system_call_loses_nothing(tmp_path, monkeypatch,
             break
         if reopen:
             bank._journal.unlock()
-            bank = SampleBank(path, max_draws=2)
-        assert whole(SampleBank(path))[-2:] in (before, [*before[1:], (2, small(2)[0].weight.tolist())])
+            bank = SampleBank(path, max_draws=2, resume=True)
+        assert whole(SampleBank.open(path))[-2:] in (before, [*before[1:], (2, small(2)[0].weight.tolist())])
         for k in range(bank.calls, 4):
             bank.add(small(k), step=k)
         expected = [(k, small(k)[0].weight.tolist()) for k in (2, 3)]
-        assert whole(bank) == whole(SampleBank(path)) == expected
+        assert whole(bank) == whole(SampleBank.open(path)) == expected
         names = [d.path.name for d in bank.draws]
         assert sorted(p.name for p in path.iterdir()) == sorted([*names, "lock", "manifest.jsonl"])
     assert number > 6
@@ -294,7 +294,7 @@ def test_a_stop_at_every_single_system_call_of_update_bn_loses_nothing(tmp_path,
             with contextlib.suppress(Killed):
                 bank.update_bn(small(), loader)
         bank._journal.unlock()
-        bank = SampleBank(path)
+        bank = SampleBank(path, resume=True)
         assert [v for _, v in whole(bank)] == [m[0].weight.tolist() for m in models]
         if seen[0] < number:
             break
@@ -311,12 +311,12 @@ def test_a_manifest_cut_at_any_byte_of_its_last_line_drops_that_draw_only(tmp_pa
     start = data.rstrip().rfind(b"\n") + 1
     for size in range(start, len(data)):
         manifest.write_bytes(data[:size])
-        bank = SampleBank(tmp_path)
+        bank = SampleBank(tmp_path, resume=True)
         assert [d.index for d in bank.draws] == [0, 1]
         assert bank.calls == 2
         assert manifest.stat().st_size == size  # a reader changes nothing
     bank.add(models[2], step=2, loss=1.0)
-    again = SampleBank(tmp_path)
+    again = SampleBank.open(tmp_path)
     assert [d.index for d in again.draws] == [0, 1, 2]
     assert same(again.state_dict(2), models[2])
     manifest.write_bytes(data[:10])  # half a header, but there are draws: nothing may be overwritten
@@ -352,7 +352,7 @@ def test_a_full_disk_names_the_file_and_keeps_earlier_draws(tmp_path, monkeypatc
     for k in range(2, 4):
         bank.add(small(k), step=k)
     assert [draw.step for draw in bank.draws] == [0, 1, 2, 3]
-    assert whole(SampleBank(tmp_path)) == [(k, small(k)[0].weight.tolist()) for k in range(4)]
+    assert whole(SampleBank.open(tmp_path)) == [(k, small(k)[0].weight.tolist()) for k in range(4)]
 
 
 # ---- damaged and foreign files
@@ -392,7 +392,7 @@ def test_a_pickle_with_the_right_checksum_is_refused_and_not_run(tmp_path, monke
     data = bank.draws[0].path.read_bytes()
     rewrite(bank, 1, sha256=hashlib.sha256(data).hexdigest(), bytes=len(data))
     with pytest.raises(CorruptDrawError, match=r"draw-00000000\.safetensors.*not a safetensors"):
-        SampleBank(bank.path).state_dict(0)
+        SampleBank.open(bank.path).state_dict(0)
     assert not (tmp_path / "exploded").exists()
 
 
@@ -418,7 +418,7 @@ def test_a_foreign_manifest_is_refused_with_expected_and_found(tmp_path, line, c
     bank, _ = filled(tmp_path)
     rewrite(bank, line, **changes)
     with pytest.raises(ValueError, match=r"manifest\.jsonl.*" + match):
-        SampleBank(tmp_path)
+        SampleBank.open(tmp_path)
 
 
 def test_a_damaged_line_in_the_middle_of_the_manifest_is_named(tmp_path):
@@ -428,7 +428,7 @@ def test_a_damaged_line_in_the_middle_of_the_manifest_is_named(tmp_path):
     for broken in (lines[1][:-5], b"[]", b"{}", b"\xff"):
         manifest.write_bytes(b"\n".join([lines[0], broken, *lines[2:]]))
         with pytest.raises(ValueError, match=r"manifest\.jsonl line 2: "):
-            SampleBank(tmp_path)
+            SampleBank.open(tmp_path)
 
 
 def broken(data, rng):
@@ -453,7 +453,7 @@ def broken(data, rng):
 def outcomes_of(path, truth):
     """Read a bank that may be damaged: what came of each draw."""
     try:
-        bank = SampleBank(path)
+        bank = SampleBank(path, resume=True)
     except ValueError as error:
         return ["bank refused" if "manifest.jsonl" in str(error) else f"unclear: {error}"]
     outcomes = []
@@ -533,7 +533,7 @@ def test_update_bn_agrees_with_torch_on_every_draw(tmp_path, kind):
         assert bank.update_bn(model, loader) == 2
     assert same(model.state_dict(), plain(9))
     assert model[1].momentum == 0.1
-    for view in (bank, SampleBank(tmp_path)):
+    for view in (bank, SampleBank.open(tmp_path)):
         for seed, draw in enumerate(view.draws):
             expected = plain(seed)
             torch.optim.swa_utils.update_bn(inputs, expected)
@@ -572,11 +572,11 @@ def test_update_bn_warns_without_batchnorm_and_refuses_what_it_cannot_read_twice
 
 def test_a_second_writer_is_refused_while_readers_see_the_draws_so_far(tmp_path):
     writer, _ = filled(tmp_path)
-    reader = SampleBank(tmp_path)
+    reader = SampleBank(tmp_path, resume=True)
     assert len(whole(reader)) == 3
     with pytest.raises(RuntimeError, match=f"{tmp_path}: another writer holds the lock"):
         reader.add(small())
-    code = PRELUDE + "b = bank.SampleBank(sys.argv[2])\nprint(len(b))\n"
+    code = PRELUDE + "b = bank.SampleBank(sys.argv[2], resume=True)\nprint(len(b))\n"
     code += "try: b.add(nn.Linear(1, 1))\nexcept RuntimeError as error: print(error)"
     command = [sys.executable, "-c", code, SOURCE, str(tmp_path)]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
@@ -605,7 +605,7 @@ def test_a_forked_or_pickled_copy_does_not_inherit_the_lock(tmp_path):
         child.start()
     assert "another writer" in ours.recv()
     bank._journal.unlock()  # what the death of the parent does; the living child must not keep the lock
-    other = SampleBank(tmp_path)
+    other = SampleBank(tmp_path, resume=True)
     other.add(small())
     child.kill()
     child.join()

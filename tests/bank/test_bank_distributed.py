@@ -7,14 +7,14 @@ import torch
 from bank_models import PRELUDE, two_ranks
 from torch import nn
 
-from langevin.store.bank import SampleBank
+from langevin.nn.bank import SampleBank
 
 WORKER = (
     PRELUDE
     + """
 import json, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from langevin.store.bank import SampleBank
+from langevin.nn.bank import SampleBank
 
 rank, folder = int(sys.argv[3]), sys.argv[2]
 torch.set_num_threads(1)
@@ -39,7 +39,7 @@ found["update_bn"] = bank.update_bn(model, data)
 found["close"] = bank.close()
 dist.barrier()
 found["files"] = sorted(os.listdir(path))
-again = SampleBank(path)
+again = SampleBank.open(path)
 found["steps"] = [draw.step for draw in again.draws]
 found["mean"] = torch.stack([one(data[0]) for one in again.models(model)]).mean(0).tolist()
 again.load(model, -1)
@@ -74,7 +74,7 @@ with SampleBank(folder + "/zero") as zero:
         steps.step()
         zero.add(model)
 dist.barrier()
-read = SampleBank(folder + "/zero")
+read = SampleBank.open(folder + "/zero")
 found["zero"] = [len(read), torch.equal(read.state_dict(-1)["0.weight"], model.module[0].weight)]
 dist.barrier()
 print("FOUND", json.dumps(found))
@@ -115,7 +115,7 @@ def test_names_have_no_module_and_load_into_a_plain_model(ranks):
     folder, _ = ranks
     with torch.random.fork_rng(devices=[]):
         model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
-    bank = SampleBank(folder / "bank")
+    bank = SampleBank.open(folder / "bank")
     assert list(bank.state_dict(0)) == list(model.state_dict())
     model.load_state_dict(bank.state_dict(0))
     assert model[1].num_batches_tracked == 2

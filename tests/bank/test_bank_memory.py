@@ -1,86 +1,87 @@
-"""Memory of the bank: what `add`, reading and `predict` need beside the model, measured in a process of its own."""
+"""Memory of the bank: what `add`, reading and `predict` allocate beside the model."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+import allocations
+import numpy as np
 import pytest
-from bank_models import PRELUDE, SOURCE, two_ranks
+import torch
+from allocations import peak_bytes
+from bank_models import PRELUDE, seeded, two_ranks
+from torch import nn
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peak memory is read from Linux's /proc")
+from langevin.nn.bank import SampleBank
+from langevin.nn.predictive import predict
 
-MEASURE = (
-    PRELUDE
-    + """
-import json
-from langevin.predictive import predict
-bank = bank.SampleBank
-average = {"likelihood": "poisson"}
-torch.set_num_threads(1)
-
-def status(what):
-    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(what)) * 1024
-
-def extra(work):
-    before = status("VmRSS")
-    with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")  # the high-water mark starts anew
-    work()
-    return status("VmHWM") - before
-
-folder, kind = sys.argv[2], sys.argv[3]
-warm = bank(folder + "/warm")
-warm.add(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
-warm.load(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), 0)
-predict(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), warm, torch.zeros(4, 4), **average)
-result = {}
-if kind == "rows":
-    model = nn.Sequential(nn.Linear(4, 2000), nn.ReLU(), nn.Linear(2000, 1))
-    few = bank(folder + "/few")
-    few.add(model)
-    few.add(model)
-    x = torch.zeros(20_000, 4)
-    predict(model, few, x[:500], batch_size=100, **average)
-    result["rows"] = extra(lambda: predict(model, few, x, batch_size=100, **average)) / 2**20
-else:
-    model = nn.Linear(7000, 7000)  # 196 MB in one tensor, the hardest case
-    if kind == "transposed":
-        model.weight.data = model.weight.data.t()
-    size = sum(p.nbytes for p in model.parameters())
-    big = bank(folder + "/big")
-    result["add"] = extra(lambda: big.add(model)) / size
-    result["read"] = extra(lambda: big.state_dict(0)) / size
-    result["load"] = extra(lambda: big.load(model, 0)) / size
-print(json.dumps(result))
-"""
-)
-
-
-def measured(tmp_path, kind):
-    command = [sys.executable, "-c", MEASURE, SOURCE, str(tmp_path), kind]
-    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+MB = 2**20
 
 
 @pytest.mark.parametrize("kind", ["contiguous", "transposed"])
 def test_add_takes_a_fifth_of_the_model_at_most_and_reading_one_copy(tmp_path, kind):
-    found = measured(tmp_path, kind)
+    model = nn.Linear(7000, 7000, device="meta").to_empty(device="cpu")  # 196 MB in one tensor, the hardest case
+    for parameter in model.parameters():
+        parameter.data.zero_()
+    if kind == "transposed":
+        model.weight.data = model.weight.data.t()
+    size, bank = sum(p.nbytes for p in model.parameters()), SampleBank(tmp_path)
+    found = {
+        "add": peak_bytes(lambda: bank.add(model)) / size,
+        "read": peak_bytes(lambda: bank.state_dict(0)) / size,
+        "load": peak_bytes(lambda: bank.load(model, 0)) / size,
+    }
     print(kind, found)
-    assert found["add"] < 0.2
-    assert found["read"] < 1.2
-    assert found["load"] < 1.2
+    assert found["add"] < 0.05
+    assert 0.99 < found["read"] < 1.05
+    assert 0.99 < found["load"] < 1.05
 
 
-def test_predict_in_batches_takes_memory_for_a_batch_not_for_all_rows(tmp_path):
-    found = measured(tmp_path, "rows")
-    print(found)
-    assert found["rows"] < 30  # megabytes; unbatched it would be 305
+@pytest.fixture
+def wide(tmp_path):
+    """A model with a wide layer, its bank, and rows whose activations take 153 MB."""
+    model = seeded(lambda: nn.Sequential(nn.Linear(4, 2000), nn.ReLU(), nn.Linear(2000, 1)))
+    bank = SampleBank(tmp_path)
+    bank.add(model)
+    bank.add(model)
+    return model, bank, torch.zeros(20_000, 4)
+
+
+def test_predict_in_batches_takes_memory_for_a_batch_not_for_all_rows(wide):
+    model, bank, x = wide
+    predict(model, bank, x[:500], batch_size=100, likelihood="poisson")  # imports modules
+    found = peak_bytes(lambda: predict(model, bank, x, batch_size=100, likelihood="poisson")) / MB
+    whole = peak_bytes(lambda: predict(model, bank, x, batch_size=None, likelihood="poisson")) / MB
+    print(found, whole)
+    assert found < 10
+    assert whole > 150  # the measure sees what is held
+
+
+KINDS = {
+    "tensor": lambda: torch.zeros(10 * MB, dtype=torch.uint8),
+    "array": lambda: np.ones(10 * MB, "u1"),
+    "bytes": lambda: bytearray(10 * MB),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_measure_counts_what_is_held_at_a_time(kind):
+    make = KINDS[kind]
+    kept = [make()]  # from before: not counted
+
+    def work():
+        kept.append(make())
+        for _ in range(5):
+            make()
+        kept.clear()
+
+    assert 20 <= peak_bytes(work) / MB < 21
 
 
 SHARDED = (
-    MEASURE.split("folder, kind")[0]
+    PRELUDE
+    + Path(allocations.__file__).read_text()
     + """
-import signal, time
+import json, signal, time
 import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import distribute_tensor, Shard
@@ -98,6 +99,7 @@ def sharded(rows, columns):
 warm = sharded(6, 6)
 for p in warm.parameters():
     p.to_local().fill_(1.0)
+bank = bank.SampleBank
 first = bank(folder + "/warm-sharded")
 first.add(warm)
 first.load(warm, 0)
@@ -106,8 +108,8 @@ for p in model.parameters():
     p.to_local().copy_(torch.arange(p.to_local().numel()).remainder_(1001).view(p.to_local().shape))
 size, big = sum(p.nbytes for p in model.parameters()), bank(folder + "/big")
 result = {"here": sum(p.to_local().nbytes for p in model.parameters()) / size}
-result["add"] = extra(lambda: big.add(model)) / size
-result["load"] = extra(lambda: big.load(model, 0)) / size
+result["add"] = peak_bytes(lambda: big.add(model)) / size
+result["load"] = peak_bytes(lambda: big.load(model, 0)) / size
 dist.barrier()
 
 # the rank is killed while it sends: the writer's call ends, with an error, and the first draw stays
@@ -126,7 +128,7 @@ try:
 except Exception as error:
     result["error"], result["seconds"] = f"{type(error).__name__}: {error}", time.monotonic() - start
 result["files"] = sorted(os.listdir(folder + "/big"))
-again = bank(folder + "/big")
+again = bank.open(folder + "/big")
 result["draws"] = [len(again), again.state_dict(0)["weight"].shape == (7001, 7000)]
 print(json.dumps(result), flush=True)
 os._exit(0)  # the other rank is gone

@@ -5,7 +5,7 @@ import torch
 from bank_models import filled, randn, seeded, small
 from torch import nn
 
-from langevin.store.bank import SampleBank
+from langevin.nn.bank import SampleBank
 
 
 class Pair(nn.Module):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from bank_models import PRELUDE, SOURCE
 
-from langevin.store.bank import SampleBank
+from langevin.nn.bank import SampleBank
 
 PAGE = Path(__file__).parents[2] / "docs" / "scale_bank.md"
 EXAMPLE = PAGE.read_text().partition("```python\n")[2].partition("```")[0]
@@ -22,7 +22,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.distributed.tensor.placement_types import _StridedShard
-from langevin.store.bank import SampleBank
+from langevin.nn.bank import SampleBank
 
 torch.set_num_threads(1)
 warnings.simplefilter("always")
@@ -132,9 +132,9 @@ for kind, make in kinds.items():
 
 # from one sharding to another, and training between draws
 other, x = kinds["hsdp"](), torch.randn(8, 5)
-SampleBank(f"{folder}/fsdp").load(other, 0)
+SampleBank.open(f"{folder}/fsdp").load(other, 0)
 found["resharded"] = same(whole(other), Net().state_dict())
-with SampleBank(f"{folder}/fsdp") as bank:  # goes on with another sharding
+with SampleBank(f"{folder}/fsdp", resume=True) as bank:  # goes on with another sharding
     steps = torch.optim.SGD(other.parameters(), lr=0.1)
     for _ in range(2):
         steps.zero_grad()
@@ -171,7 +171,7 @@ for step in range(13):
     talks.append(len(messages))
 found["thin"] = {"kept": kept, "talks": talks, "calls": bank.calls, "draws": [draw_of(d) for d in bank.draws]}
 bank.close()
-bank = SampleBank(f"{folder}/thin", thin=3, max_draws=2)  # goes on in the middle of three calls
+bank = SampleBank(f"{folder}/thin", thin=3, max_draws=2, resume=True)  # goes on in the middle of three calls
 found["continued"] = [bank.add(model, step=step) is not None for step in range(13, 16)]
 bank.rewind(12)
 found["rewound"] = [bank.add(model, step=step) is not None for step in range(13, 16)] + [[d.step for d in bank.draws]]
@@ -215,7 +215,7 @@ failed["nan"] = fails(lambda: bank.add(big, step=3))
 with torch.no_grad():
     big.p0.to_local()[-1, -1] = 0.0
 failed["another model"] = fails(lambda: bank.add(Parts(((2, 2), line, S(0)))))
-failed["locked"] = fails(lambda: SampleBank(f"{folder}/failures").add(big))
+failed["locked"] = fails(lambda: SampleBank(f"{folder}/failures", resume=True).add(big))
 failed["settings"] = fails(lambda: SampleBank(f"{folder}/settings", thin=1 + (rank == 1)).add(big))
 failed["folders"] = fails(lambda: SampleBank(f"{folder}/folder{rank}").add(big))
 partial = nn.Module()
@@ -225,15 +225,15 @@ odd = nn.Module()  # four rows on rank 0, one on each other rank: no layout of t
 rows = torch.ones(4 if rank == 0 else 1)
 odd.weight = nn.Parameter(DTensor.from_local(rows, line, [S(0)], run_check=False, shape=(7,), stride=(1,)))
 failed["odd"] = fails(lambda: SampleBank(f"{folder}/odd").add(odd))
-failed["models"] = fails(lambda: SampleBank(f"{folder}/fsdp").models(model))
-failed["update_bn"] = fails(lambda: SampleBank(f"{folder}/fsdp").update_bn(model, [x]))
+failed["models"] = fails(lambda: SampleBank.open(f"{folder}/fsdp").models(model))
+failed["update_bn"] = fails(lambda: SampleBank(f"{folder}/fsdp", resume=True).update_bn(model, [x]))
 failed["unfit"] = fails(lambda: bank.load(Parts(((5, 3), grid, S(0), S(1)), ((3, 3), line, S(1))), 0))
 failed["then"] = draw_of(bank.add(big, step=5))
 failed["draws"] = [d.step for d in bank.draws], bank.calls
 bank.close()
 found["failed"] = failed
 dist.barrier()
-with SampleBank(f"{folder}/fsdp") as bank:
+with SampleBank(f"{folder}/fsdp", resume=True) as bank:
     found["update_bn"] = bank.update_bn(Net(), [x])
 dist.barrier()
 
@@ -340,7 +340,7 @@ FAILURES = {  # kind -> (the ranks that fail by themselves, what they say); the 
     "odd": ([0, 1, 2, 3], "ValueError: SampleBank needs parts as torch cuts them, of shape ("),
     "models": (
         [0, 1, 2, 3],
-        "TypeError: SampleBank.models(model=...) needs a module with whole tensors, got a sharded FSDPNet: give an un",
+        "TypeError: SampleBank.models(model=...) needs a module with whole tensors, got a sharded FSDPNet: pass an un",
     ),
     "update_bn": (
         [0, 1, 2, 3],
@@ -356,7 +356,7 @@ def test_a_failure_is_one_on_every_rank(ranks, kind):
     for rank, found in enumerate(ranks[1]):
         assert text in found["failed"][kind]
         if rank not in own:
-            assert f"SampleBank.add failed on rank {own[0]}, so it does on every rank: " in found["failed"][kind]
+            assert f"SampleBank.add failed on rank {own[0]}, so on every rank: " in found["failed"][kind]
 
 
 def test_after_failures_the_earlier_draws_are_there_and_the_next_one_is_right(ranks):
@@ -365,7 +365,7 @@ def test_after_failures_the_earlier_draws_are_there_and_the_next_one_is_right(ra
     for other in found:
         assert other["failed"]["then"] == found[0]["failed"]["then"]
         assert other["failed"]["draws"] == [[0, 5], 2]
-    assert [draw.step for draw in SampleBank(folder / "failures").draws] == [0, 5]
+    assert [draw.step for draw in SampleBank.open(folder / "failures").draws] == [0, 5]
     assert not (folder / "folder1").exists()
 
 

@@ -12,8 +12,8 @@ from bank_models import linear, randn, sealed, seeded, small
 from torch import nn
 
 import langevin as lv
-import langevin.store.bank.files
-from langevin.store.bank import SampleBank
+import langevin.nn.bank.files
+from langevin.nn.bank import SampleBank
 
 # ---- non-finite draws
 
@@ -28,14 +28,14 @@ def test_a_non_finite_parameter_is_refused_by_name_and_earlier_draws_stay(tmp_pa
         model.get_parameter(name).view(-1)[-1] = bad
     with pytest.raises(ValueError, match=rf"SampleBank\.add\(model=\.\.\.\) needs finite parameters \({name} is not\), got {bad}"):
         bank.add(model, step=1)
-    assert [draw.step for draw in bank.draws] == [draw.step for draw in SampleBank(tmp_path).draws] == [0]
+    assert [draw.step for draw in bank.draws] == [draw.step for draw in SampleBank.open(tmp_path).draws] == [0]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["draw-00000000.safetensors", "lock", "manifest.jsonl"]
     bank.add(small(2), step=2)
     assert (bank.calls, [draw.step for draw in bank.draws]) == (2, [0, 2])
 
 
 def test_buffers_may_be_infinite_and_integer_or_tiny_float_parameters_are_fine(tmp_path):
-    model, bank = linear(3, 2), SampleBank(tmp_path)
+    model, bank = linear(3, 2).requires_grad_(False), SampleBank(tmp_path)  # all are frozen: all are stored
     model.register_buffer("mask", torch.full((2, 2), -float("inf")).triu(1))
     model.whole = nn.Parameter(torch.tensor([1, 2]), requires_grad=False)
     model.tiny = nn.Parameter(torch.ones(3).to(torch.float8_e4m3fn), requires_grad=False)
@@ -127,7 +127,7 @@ def test_extra_state_comes_back(tmp_path, extra, inner):
 
     bank = SampleBank(tmp_path)
     bank.add(put(extra))
-    bank = SampleBank(tmp_path)
+    bank = SampleBank.open(tmp_path)
     for read in ("load", "load_state_dict", "models"):
         other = put(torch.zeros(7) if isinstance(extra, torch.Tensor) else "before")
         if read == "load":
@@ -184,7 +184,7 @@ def test_tensors_of_every_kind_are_read_by_safetensors_itself(tmp_path):
 
 
 def test_a_big_transposed_tensor_is_written_in_pieces_and_comes_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(langevin.store.bank.files, "PIECE", 64)
+    monkeypatch.setattr(langevin.nn.bank.files, "PIECE", 64)
     model = nn.Module()
     model.register_buffer("transposed", randn(17, 9, 3).permute(2, 1, 0))
     model.register_buffer("long", randn(1000))
@@ -220,7 +220,7 @@ def test_a_draws_header_is_checked_against_the_manifest_before_memory_is_taken(t
         line = json.loads(lines[1]) | {"sha256": hashlib.sha256(forged).hexdigest(), "bytes": len(forged)}
         (forgery / "manifest.jsonl").write_text(sealed([lines[0], json.dumps(line)]))
         with pytest.raises(ValueError, match=r"draw-00000000\.safetensors.*not a (safetensors )?draw"):
-            SampleBank(forgery).state_dict(0)
+            SampleBank.open(forgery).state_dict(0)
 
 
 def test_a_name_that_safetensors_keeps_for_itself_is_refused(tmp_path):

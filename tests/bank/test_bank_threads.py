@@ -12,7 +12,7 @@ import torch
 from bank_models import PRELUDE, SOURCE, filled, randn, same, small
 from torch import nn
 
-from langevin.store.bank import CorruptDrawError, SampleBank
+from langevin.nn.bank import CorruptDrawError, SampleBank
 
 
 def in_threads(*jobs):
@@ -51,7 +51,7 @@ def test_draws_added_by_several_threads_are_all_kept_and_whole(tmp_path):
             bank.add(constant(value), step=value)
 
     in_threads(*(lambda k=k: add(20 * k) for k in range(4)))
-    for view in (bank, SampleBank(tmp_path)):
+    for view in (bank, SampleBank.open(tmp_path)):
         assert (view.calls, len(view)) == (80, 40)
         assert [draw.index for draw in view.draws] == list(range(40))
         for i, draw in enumerate(view.draws):
@@ -77,7 +77,7 @@ def test_add_rewind_update_bn_and_close_in_threads_leave_a_whole_bank(tmp_path):
 
     in_threads(adds, updates, rewinds)
     bank.close()
-    again = SampleBank(tmp_path)
+    again = SampleBank.open(tmp_path)
     assert again.calls == bank.calls
     assert again.draws == bank.draws
     for i, draw in enumerate(again.draws):
@@ -186,7 +186,7 @@ def test_a_reader_beside_a_writing_process_never_fails_and_never_sees_a_wrong_dr
         model = nn.Sequential(nn.Linear(3, 4, device="meta").to_empty(device="cpu"), nn.BatchNorm1d(4))
         seen = 0
         for _ in range(60):
-            bank = SampleBank(tmp_path / "bank")
+            bank = SampleBank.open(tmp_path / "bank")
             assert 2 <= len(bank) <= 3
             for draw, module in bank._each(model, "raise"):
                 assert torch.equal(module[0].weight, torch.full((4, 3), float(draw.step)))
@@ -200,7 +200,7 @@ def test_a_reader_beside_a_writing_process_never_fails_and_never_sees_a_wrong_dr
 
 def test_a_draw_that_another_writer_deleted_or_rewrote_since_is_not_called_damaged(tmp_path):
     writer, models = filled(tmp_path, 3, max_draws=3)
-    reader = SampleBank(tmp_path)
+    reader = SampleBank.open(tmp_path)
     writer.update_bn(small(), [randn(8, 3)])
     assert same({**reader.state_dict(0), **{k: v for k, v in models[0].state_dict().items() if "1." in k}}, models[0])
     assert reader.state_dict(0)["1.num_batches_tracked"] == 1

@@ -11,16 +11,16 @@ from stepping import step as step_by_hand
 
 import langevin as lv
 from langevin.kernels import StepInputs
-from langevin.preconditioners import Identity
+from langevin.kernels.preconditioners import Identity
 from langevin.targets import Evaluation
 
 TARGET = lv.targets.gaussian([[1.0, 0.5, 0.0], [0.5, 1.0, 0.0], [0.0, 0.0, 2.0]])
 
 
 def noises(kernel, shape, step=0, dtype=torch.float64):
-    count = kernel.num_noises * torch.Size(shape).numel()
-    noise = lv.noise.KINDS[kernel.noise_kind](11, 0, step, count, dtype=dtype)
-    return noise.reshape(kernel.num_noises, *shape)
+    count = kernel.traits.num_noises * torch.Size(shape).numel()
+    noise = lv.random.KINDS[kernel.traits.noise_kind](11, 0, step, count, dtype=dtype)
+    return noise.reshape(kernel.traits.num_noises, *shape)
 
 
 def gradient(position):
@@ -55,11 +55,11 @@ def test_gaps_in_the_table_are_seen():
 def test_shapes_with_zero_to_two_chain_axes(name, shape):
     kernel = build(name)
     state = run(kernel, torch.ones(shape, dtype=torch.float64))
-    assert kernel.memory == TABLE[name].memory
+    assert kernel.state_names == TABLE[name].memory
     assert state.position.shape == shape
-    assert [tensor.shape for tensor in state.memory] == [tensor.shape for tensor in kernel.start(torch.ones(shape))]
-    if kernel.is_elementwise:
-        assert {tensor.shape for tensor in state.memory} <= {torch.Size(shape)}
+    assert [tensor.shape for tensor in state.tensors] == [tensor.shape for tensor in kernel.start(torch.ones(shape))]
+    if kernel.traits.elementwise:
+        assert {tensor.shape for tensor in state.tensors} <= {torch.Size(shape)}
     assert state.step == 5
     assert torch.isfinite(state.position).all()
 
@@ -67,20 +67,20 @@ def test_shapes_with_zero_to_two_chain_axes(name, shape):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_dtype_is_kept(name, dtype):
     state = run(build(name), torch.ones(2, 3, dtype=dtype))
-    assert {tensor.dtype for tensor in (state.position, *state.memory)} == {dtype}
+    assert {tensor.dtype for tensor in (state.position, *state.tensors)} == {dtype}
 
 
 def test_a_step_is_pure(name):
     kernel = build(name)
     state = run(kernel, torch.ones(2, 3, dtype=torch.float64))
     evaluation, noise = gradient(state.position), noises(kernel, (2, 3))
-    inputs = (state.position, *state.memory, *evaluation, noise)
+    inputs = (state.position, *state.tensors, *evaluation, noise)
     before = [tensor.clone() for tensor in inputs]
     first = step_by_hand(kernel, state, evaluation, noise)
     second = step_by_hand(kernel, state, evaluation, noise)
     assert all(torch.equal(a, b) for a, b in zip(inputs, before, strict=True))
     assert torch.equal(first.position, second.position)
-    assert all(torch.equal(a, b) for a, b in zip(first.memory, second.memory, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(first.tensors, second.tensors, strict=True))
 
 
 def test_chains_do_not_see_each_other(name):
@@ -110,17 +110,17 @@ def test_a_zero_gradient_leaves_only_noise_of_the_stated_size(name):
     kernel = build(name, temperature=0.3)
     scale = (2 * 0.01 * 0.3 * TABLE[name].noise_share) ** 0.5
     assert kernel.noise_scale(kernel.inputs(0)) == pytest.approx(scale, rel=1e-12)
-    if kernel.without_metric()[1] != Identity() or kernel.num_noises > 1:
+    if kernel.without_metric()[1] != Identity() or kernel.traits.num_noises > 1:
         return  # the metric, or a second noise, scales the noise; the plain loops and exact laws in law/ see them
     state = kernel.init(torch.zeros(2, 3, dtype=torch.float64))
     noise = noises(kernel, (2, 3))
     state = step_by_hand(kernel, state, Evaluation(torch.zeros(2).double(), torch.zeros(2, 3).double()), noise)
-    torch.testing.assert_close(state.position, scale * (noise[0].sign() if kernel.noise_kind == "uniform" else noise[0]))
+    torch.testing.assert_close(state.position, scale * (noise[0].sign() if kernel.traits.noise_kind == "uniform" else noise[0]))
 
 
 def test_a_schedule_is_read_at_every_step(name):
     kernel = build(name, lv.schedules.step_decay(0.01, factor=0.5, every=2))
-    if kernel.needs_full_energy:
+    if kernel.traits.needs_full_energy:
         pytest.skip("a trajectory has one step size: tests/law/test_amagold.py")
     assert [kernel.inputs(step).step_size for step in range(5)] == [0.01, 0.01, 0.005, 0.005, 0.0025]
 
@@ -153,7 +153,7 @@ def test_a_gradient_or_noise_of_another_shape_is_refused(name):
 def test_inputs_may_differ_by_chain(name):
     """Chains with different inputs walk as they would with these inputs for all."""
     kernel = build(name)
-    if not kernel.is_elementwise:
+    if not kernel.traits.elementwise:
         pytest.skip("a matrix per chain takes one number for all")
     position, noise = torch.ones(2, 3, dtype=torch.float64), noises(kernel, (2, 3))
     each = [kernel.inputs(1)._replace(step_size=ε, temperature=τ) for ε, τ in ((0.01, 1.0), (0.03, 0.2))]
@@ -163,7 +163,7 @@ def test_inputs_may_differ_by_chain(name):
     for chain, inputs in enumerate(each):
         alone = kernel.step(kernel.init(position), evaluation, noise, inputs)
         torch.testing.assert_close(both.position[chain], alone.position[chain], rtol=1e-13, atol=0)
-        for tensor, other in zip(both.memory, alone.memory, strict=True):
+        for tensor, other in zip(both.tensors, alone.tensors, strict=True):
             torch.testing.assert_close(tensor[chain], other[chain], rtol=1e-13, atol=0)
 
 

@@ -21,7 +21,7 @@ LIKELIHOOD = lv.targets.likelihood(lambda theta, x: -0.5 * (x - theta[0]) ** 2, 
 
 @pytest.fixture(scope="module")
 def samples():
-    return lv.sample(lv.sgld(0.1), GAUSSIAN, torch.zeros(2, 2), num_steps=5)
+    return lv.sample(GAUSSIAN, sampler=lv.sgld(0.1), init=torch.zeros(2, 2), num_steps=5)
 
 
 ARRAYS = {
@@ -185,7 +185,8 @@ SAMPLES = {
     "a cold kernel": (
         lambda s: dg.effective_temperature(s, GAUSSIAN, kernel=lv.sgld(0.1, temperature=0.0)),
         ValueError,
-        "effective_temperature(kernel=...) needs temperature > 0: at 0 it is an optimizer, whose positions have no law, got 0.0",
+        "effective_temperature(kernel=...) needs temperature > 0: at 0 it is an optimizer, whose positions have no "
+        "distribution, got 0.0",
     ),
     "a target of three elements": (
         lambda s: dg.effective_temperature(s, lv.targets.energy(lambda theta: theta @ torch.ones(3))),
@@ -262,18 +263,20 @@ NEED_DRAWS = NEED_POSITIONS | {
 def test_what_a_function_made_of_positions_is_not_judged_as_positions(out, tmp_path):
     """exp(theta) has the shape of theta; grad U there says nothing of the law of theta."""
     path = None if out is None else tmp_path / out
-    made = lv.sample(lv.sgld(0.1), GAUSSIAN, torch.zeros(2, 2), num_steps=5, keep=torch.exp, out=path)
-    given_back = [made] if path is None else [made, lv.load_samples(path), lv.resume(path, lv.sgld(0.1), GAUSSIAN, keep=torch.exp)]
+    made = lv.sample(GAUSSIAN, sampler=lv.sgld(0.1), init=torch.zeros(2, 2), num_steps=5, keep=torch.exp, out=path)
+    given_back = (
+        [made] if path is None else [made, lv.load_samples(path), lv.resume(path, GAUSSIAN, sampler=lv.sgld(0.1), keep=torch.exp)]
+    )
     for samples in given_back:
         for name, call in NEED_POSITIONS.items():
             with pytest.raises(ValueError, match=rf"{name}\(samples=...\) needs positions, sample\(keep=\"positions\"\), got"):
                 call(samples)
-        with pytest.raises(ValueError, match=r"pair\(target=...\) needs None where draws are what a function `keep` made"):
+        with pytest.raises(ValueError, match=r"pair\(target=...\) needs None if draws are the results of a function `keep`"):
             dg.pair(samples, GAUSSIAN)
 
 
 def test_moments_are_not_judged_as_draws():
-    samples = lv.sample(lv.sgld(0.1), GAUSSIAN, torch.zeros(2, 2), num_steps=5, keep="moments")
+    samples = lv.sample(GAUSSIAN, sampler=lv.sgld(0.1), init=torch.zeros(2, 2), num_steps=5, keep="moments")
     for name, call in NEED_DRAWS.items():
         with pytest.raises(ValueError, match=rf"{name}\(samples=...\) needs draws, sample\(keep=\"positions\"\), got"):
             call(samples)
@@ -295,7 +298,7 @@ def test_chains_that_stopped_are_left_out_with_a_warning(samples):
     stopped.draws[1] = math.nan
     alone = dataclasses.replace(samples, status=status[:1], arrays={"draws": samples.draws[:1]})
     for name, call in NEED_POSITIONS.items():
-        with pytest.warns(UserWarning, match=rf"{name}\(\) looks at 1 of 2 chains: the others stopped"):
+        with pytest.warns(UserWarning, match=rf"{name}\(\) uses 1 of 2 chains: the others stopped"):
             found = call(stopped)
         assert found == call(alone)
 
@@ -307,7 +310,9 @@ def test_a_temperature_without_an_error_says_nan():
 
 def test_a_run_without_a_healthy_chain_is_told_why():
     with pytest.warns(UserWarning, match="stopped"):
-        dead = lv.sample(lv.sgld(0.01), lv.targets.energy(lambda t: (t**4).sum()), torch.full((2, 1), 30.0), num_steps=50)
+        dead = lv.sample(
+            lv.targets.energy(lambda t: (t**4).sum()), sampler=lv.sgld(0.01), init=torch.full((2, 1), 30.0), num_steps=50
+        )
     for call in (dg.ksd, dg.effective_temperature):
         with pytest.raises(ValueError, match=r"samples=...\) needs a healthy chain with draws, got 'chain 0 stopped at step"):
             call(dead, lv.targets.energy(lambda t: (t**4).sum()))

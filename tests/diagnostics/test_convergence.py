@@ -11,16 +11,15 @@ import torch
 
 import langevin as lv
 from langevin import diagnostics as dg
-from langevin.diagnostics.convergence import CHAINS_FOR_SPREAD, standard_error
-from langevin.store.samples import import_arviz
-from langevin.trust.mixing import MIN_ESS_PER_CHAIN
+from langevin.diagnostics.arrays import import_arviz
+from langevin.diagnostics.convergence import CHAINS_FOR_SPREAD, MIN_ESS_PER_CHAIN, standard_error
 
 GAUSSIAN = lv.targets.gaussian([[1.0, 0.5], [0.5, 1.0]])
 
 
 def autoregression(chains, draws, dim=2, rho=0.9, seed=0):
     """Stationary AR(1) chains with variance 1: autocorrelation rho**t, n (1 - rho) / (1 + rho) independent draws."""
-    noise = lv.noise.normal(seed, range(chains), range(draws), dim, dtype=torch.float64)
+    noise = lv.random.normal(seed, range(chains), range(draws), dim, dtype=torch.float64)
     path = [noise[0]]
     for row in noise[1:]:
         path.append(rho * path[-1] + (1 - rho**2) ** 0.5 * row)
@@ -32,8 +31,8 @@ def with_draws(samples, draws):
 
 
 def good_samples(chains=4, steps=1500):
-    init = lv.noise.normal(5, range(chains), 0, 2, dtype=torch.float64)
-    return lv.sample(lv.msgld(0.3, invariant=True), GAUSSIAN, init, num_steps=steps)  # exact on Gaussians
+    init = lv.random.normal(5, range(chains), 0, 2, dtype=torch.float64)
+    return lv.sample(GAUSSIAN, sampler=lv.msgld(0.3, invariant=True), init=init, num_steps=steps)  # exact on Gaussians
 
 
 @pytest.mark.parametrize(
@@ -108,16 +107,16 @@ def test_one_chain_is_told_to_run_more():
 
 def test_few_draws_are_told_to_be_more():
     (sentence,) = good_samples(steps=3).trust.warnings
-    assert sentence.startswith("too few draws: 3 for each chain")
-    assert "Raise num_steps" in sentence
+    assert sentence.startswith("too few draws: 3 per chain")
+    assert "Increase num_steps" in sentence
 
 
 def test_slow_chains_are_told_by_how_much_to_grow():
     samples = with_draws(good_samples(), autoregression(4, 1500, rho=0.99))
     found = {sentence.split(":")[0]: sentence for sentence in samples.trust.warnings}
     worst = torch.minimum(dg.ess(samples.draws), dg.ess(samples.draws, method="tail")).min().item()
-    assert f"worst {worst:.0f} at element" in found["few independent draws"]
-    assert f"about {4 * MIN_ESS_PER_CHAIN / worst:.0f} times as many steps" in found["few independent draws"]
+    assert f"worst {worst:.0f} at element" in found["low effective sample size"]
+    assert f"about {4 * MIN_ESS_PER_CHAIN / worst:.0f} times as many steps" in found["low effective sample size"]
 
 
 def test_chains_in_different_places_are_named_with_the_worst_element():
@@ -135,13 +134,13 @@ def test_an_element_that_never_moves_is_named():
     stuck = samples.draws.clone()
     stuck[..., 1] = 0.0
     (sentence,) = with_draws(samples, stuck).trust.warnings
-    assert sentence.startswith("no movement: 1 of 2 elements never changed (the first is element 1)")
+    assert sentence.startswith("no movement: 1 of 2 elements never changed (first: element 1)")
 
 
 def test_of_many_elements_some_are_looked_at():
     samples = with_draws(good_samples(), autoregression(4, 100, dim=500, rho=0.0))
-    (sentence,) = [s for s in samples.trust.warnings if s.startswith("few")]
-    assert "of the 200 elements looked at" in sentence
+    (sentence,) = [s for s in samples.trust.warnings if s.startswith("low")]
+    assert "of the 200 elements checked" in sentence
 
 
 def said(samples):
@@ -184,8 +183,8 @@ def test_fewer_than_100_independent_draws_a_chain_are_warned_of(chains, which):
     assert dg.ess(draws[:, :below], method=which).item() == pytest.approx(enough, rel=0.1)
     assert dg.ess(draws[:, :below], method=other).item() > enough  # one of the two alone is at its threshold
     samples = good_samples(chains, steps=4)
-    assert "few independent draws" in said(with_draws(samples, draws[:, :below]))
-    assert "few independent draws" not in said(with_draws(samples, draws[:, :above]))
+    assert "low effective sample size" in said(with_draws(samples, draws[:, :below]))
+    assert "low effective sample size" not in said(with_draws(samples, draws[:, :above]))
 
 
 def test_three_draws_are_too_few_and_four_are_not():
@@ -217,7 +216,9 @@ KEEPS = {
 def test_the_words_never_fail_whatever_was_kept_and_however_chains_ended(keep):
     for chains in (1, 2, 5):
         for steps in (1, 3, 4, 5, 20):
-            samples = lv.sample(lv.sgld(0.1), GAUSSIAN, torch.zeros(chains, 2), num_steps=steps, keep=KEEPS[keep], compile=False)
+            samples = lv.sample(
+                GAUSSIAN, sampler=lv.sgld(0.1), init=torch.zeros(chains, 2), num_steps=steps, keep=KEEPS[keep], compile=False
+            )
             for stopped in range(chains + 1):
                 ends = [entry._replace(reason="x") if k < stopped else entry for k, entry in enumerate(samples.status)]
                 found = said(dataclasses.replace(samples, status=tuple(ends)))
@@ -227,7 +228,7 @@ def test_the_words_never_fail_whatever_was_kept_and_however_chains_ended(keep):
 
 def test_what_was_kept_is_named_where_it_is_the_trouble():
     def kept(keep):
-        return said(lv.sample(lv.sgld(0.1), GAUSSIAN, torch.zeros(4, 2), num_steps=50, keep=keep))
+        return said(lv.sample(GAUSSIAN, sampler=lv.sgld(0.1), init=torch.zeros(4, 2), num_steps=50, keep=keep))
 
     assert kept("moments") == set()  # a choice, not a fault
     assert kept(lambda theta: theta.log()) == {"non-finite draws"}
@@ -242,12 +243,12 @@ def steep(theta):
 def test_stopped_chains_are_counted_and_left_out():
     init = torch.tensor([[0.5], [30.0], [-0.5], [0.1], [0.2]], dtype=torch.float64)
     with pytest.warns(UserWarning, match="chain 1 stopped"):
-        samples = lv.sample(lv.sgld(0.1), lv.targets.energy(steep), init, num_steps=1500)
+        samples = lv.sample(lv.targets.energy(steep), sampler=lv.sgld(0.1), init=init, num_steps=1500)
     (sentence,) = samples.trust.warnings
-    assert sentence.startswith("stopped chains: 1 of 5 did not run to their end (chain 1 stopped at step ")
-    assert "smaller step_size" in sentence
+    assert sentence.startswith("stopped chains: 1 of 5 chains did not finish (chain 1 stopped at step ")
+    assert "Reduce step_size" in sentence
     with pytest.warns(UserWarning, match="stopped"):
-        none = lv.sample(lv.sgld(0.1), lv.targets.energy(steep), init[1:2], num_steps=60)
+        none = lv.sample(lv.targets.energy(steep), sampler=lv.sgld(0.1), init=init[1:2], num_steps=60)
     assert len(none.trust.warnings) == 1
 
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::langevin.TrustWarning")  # hot 
 
 def run(step_size, **settings):
     init = torch.zeros(400, 3, dtype=double)
-    return lv.sample(lv.sgld(step_size), TARGET, init, **{"num_steps": 3000, "compile": False, **settings})
+    return lv.sample(TARGET, sampler=lv.sgld(step_size), init=init, **{"num_steps": 3000, "compile": False, **settings})
 
 
 def test_draws_that_count_have_the_variance_of_small_steps():

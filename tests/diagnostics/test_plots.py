@@ -26,14 +26,14 @@ def close_figures():
 
 @pytest.fixture(scope="module")
 def samples():
-    return lv.sample(lv.sgld(0.05), TARGET, START, num_steps=60)
+    return lv.sample(TARGET, sampler=lv.sgld(0.05), init=START, num_steps=60)
 
 
 @pytest.fixture(scope="module")
 def stopped():
     init = torch.tensor([[0.5], [30.0], [-0.5]], dtype=torch.float64)
     with pytest.warns(UserWarning, match="chain 1 stopped"):
-        return lv.sample(lv.sgld(0.01), lv.targets.energy(lambda theta: (theta**4).sum() / 4), init, num_steps=60)
+        return lv.sample(lv.targets.energy(lambda theta: (theta**4).sum() / 4), sampler=lv.sgld(0.01), init=init, num_steps=60)
 
 
 def draw(figure):
@@ -88,7 +88,7 @@ def test_pair_shows_every_draw_over_contours_of_the_target(samples):
 
 def test_pair_shows_the_modes_that_draws_miss():
     target = lv.targets.mixture()
-    samples = lv.sample(lv.sgld(0.01), target, torch.tensor([-3.0, -3.0]), num_steps=50)
+    samples = lv.sample(target, sampler=lv.sgld(0.01), init=torch.tensor([-3.0, -3.0]), num_steps=50)
     panel = dg.pair(samples, target)
     assert panel.get_xlim()[1] > 4
     assert panel.get_ylim()[1] > 4
@@ -121,7 +121,7 @@ def test_a_stopped_chain_has_a_cross_and_does_not_set_the_scale(stopped):
 
 
 def test_many_chains_share_one_colour_and_have_no_legend():
-    samples = lv.sample(lv.sgld(0.05), TARGET, torch.zeros(40, 2), num_steps=20)
+    samples = lv.sample(TARGET, sampler=lv.sgld(0.05), init=torch.zeros(40, 2), num_steps=20)
     axes = dg.trace(samples)
     assert {line.get_color() for line in axes[0].lines} == {axes[0].lines[0].get_color()}
     assert axes[0].get_legend() is None
@@ -129,7 +129,7 @@ def test_many_chains_share_one_colour_and_have_no_legend():
 
 
 def test_long_chains_are_drawn_with_a_point_for_each_pixel_and_no_more():
-    samples = lv.sample(lv.sgld(0.05), lv.targets.gaussian([[1.0]]), torch.zeros(1, 1), num_steps=5000)
+    samples = lv.sample(lv.targets.gaussian([[1.0]]), sampler=lv.sgld(0.05), init=torch.zeros(1, 1), num_steps=5000)
     (panel,) = dg.trace(samples)
     (line,) = panel.lines
     assert len(line.get_xdata()) == 4000

@@ -12,13 +12,13 @@ import torch
 
 import langevin as lv
 from langevin import diagnostics as dg
-from langevin.diagnostics.reference import _cell_probabilities
+from langevin.diagnostics.distances import _cell_probabilities
 
 FIVE = lv.targets.mixture()
 
 
 def normals(chains, draws, dim, seed=0):
-    return lv.noise.normal(seed, range(chains), range(draws), dim, dtype=torch.float64).transpose(0, 1)
+    return lv.random.normal(seed, range(chains), range(draws), dim, dtype=torch.float64).transpose(0, 1)
 
 
 def mixture_draws(chains, draws, shares, seed=0):
@@ -128,7 +128,7 @@ def test_total_variation_knows_the_temperature_and_data():
     exact = math.exp(-radius_square / 2) - math.exp(-2 * radius_square)
     assert dg.grid_total_variation(cold, target, 5.0, 40) == pytest.approx(exact, abs=0.02)
 
-    x = lv.noise.normal(9, 0, 0, 20, dtype=torch.float64)
+    x = lv.random.normal(9, 0, 0, 20, dtype=torch.float64)
     posterior = lv.targets.likelihood(
         lambda theta, x: -0.5 * (x - theta[0]) ** 2 - 0.5 * theta[1] ** 2 / 20, prior=lv.priors.gaussian(std=1.0)
     )

@@ -13,7 +13,7 @@ from langevin import diagnostics as dg
 
 
 def normals(chains, draws, dim, seed=0):
-    return lv.noise.normal(seed, range(chains), range(draws), dim, dtype=torch.float64).transpose(0, 1)
+    return lv.random.normal(seed, range(chains), range(draws), dim, dtype=torch.float64).transpose(0, 1)
 
 
 def naive(draws, gradients, temperature, c):
@@ -73,11 +73,13 @@ def test_the_subsample_is_spread_evenly_over_the_chains():
 
 
 def test_ksd_of_samples_takes_the_gradient_over_all_data_without_artificial_noise_on_healthy_chains():
-    x = lv.noise.normal(9, 0, 0, 30, dtype=torch.float64)
+    x = lv.random.normal(9, 0, 0, 30, dtype=torch.float64)
     target = lv.targets.likelihood(
         lambda theta, x: -0.5 * (x - theta[0]) ** 2, prior=lv.priors.gaussian(std=1.0), gradient_noise=1.0
     )
-    samples = lv.sample(lv.sgld(1e-3), target, torch.zeros(3, 1, dtype=torch.float64), data=x, batch_size=10, num_steps=50)
+    samples = lv.sample(
+        target, sampler=lv.sgld(1e-3), init=torch.zeros(3, 1, dtype=torch.float64), data=x, batch_size=10, num_steps=50
+    )
     gradients = 31 * samples.draws - x.sum()
     exact = dg.kernel_stein_discrepancy(samples.draws, gradients, scale=0.2)
     assert dg.ksd(samples, target, x, scale=0.2) == pytest.approx(exact, rel=1e-10)
@@ -87,5 +89,5 @@ def test_ksd_of_samples_takes_the_gradient_over_all_data_without_artificial_nois
     status = (samples.status[0], samples.status[1]._replace(reason="stopped"), samples.status[2])
     stopped = dataclasses.replace(samples, arrays={**samples.arrays, "draws": bad}, status=status)
     healthy = dg.kernel_stein_discrepancy(samples.draws[[0, 2]], gradients[[0, 2]])
-    with pytest.warns(UserWarning, match=r"ksd\(\) looks at 2 of 3 chains: the others stopped"):
+    with pytest.warns(UserWarning, match=r"ksd\(\) uses 2 of 3 chains: the others stopped"):
         assert dg.ksd(stopped, target, x) == pytest.approx(healthy, rel=1e-10)

@@ -14,7 +14,7 @@ EXACT_TARGET = lv.targets.gaussian([[1.0, 0.9], [0.9, 1.0]], mean=[30.0, -20.0])
 
 
 def normals(chains, draws, dim, seed=0):
-    return lv.noise.normal(seed, range(chains), range(draws), dim, dtype=torch.float64).transpose(0, 1)
+    return lv.random.normal(seed, range(chains), range(draws), dim, dtype=torch.float64).transpose(0, 1)
 
 
 @pytest.mark.parametrize(("chains", "draws"), [(40, 500), (4, 5000), (1, 20_000), (20_000, 1)])
@@ -71,8 +71,8 @@ def test_it_holds_for_a_target_that_is_no_gaussian():
 def test_sgld_is_measured_near_one_and_published_msgld_near_one_half(kernel, expected, exact):
     """500 chains of N(0, I_4), one draw of each every 100 steps; `exact` is the variance of the recursion, tolerance 5 errors."""
     target = lv.targets.gaussian(torch.eye(4), gradient_noise=0.0)
-    init = lv.noise.normal(1, range(500), 0, 4, dtype=torch.float64)
-    samples = lv.sample(kernel, target, init, num_steps=1100, warmup=700, thin=100)
+    init = lv.random.normal(1, range(500), 0, 4, dtype=torch.float64)
+    samples = lv.sample(target, sampler=kernel, init=init, num_steps=1100, warmup=700, thin=100)
     found = dg.effective_temperature(samples, target, kernel=kernel)
     assert found.expected == expected
     assert abs(found.value - exact) < 5 * found.standard_error < 0.1
@@ -82,7 +82,7 @@ def test_sgld_is_measured_near_one_and_published_msgld_near_one_half(kernel, exp
 
 
 def test_without_a_kernel_nothing_is_expected():
-    samples = lv.sample(lv.sgld(0.1), EXACT_TARGET, torch.zeros(4, 2), num_steps=50)
+    samples = lv.sample(EXACT_TARGET, sampler=lv.sgld(0.1), init=torch.zeros(4, 2), num_steps=50)
     found = dg.effective_temperature(samples, EXACT_TARGET)
     assert (found.expected, found.deviation) == (None, None)
     assert str(found) == f"temperature {found.value:.4g} ± {found.standard_error:.2g}"
@@ -94,8 +94,8 @@ def test_the_kinetic_temperature_of_sghmc_is_that_of_its_exact_law(eps, beta, ta
     noise = 2 * tau * eps * (1 - beta)
     law = stationary(np.array([[1 - eps, beta], [-eps, beta]]), noise * np.ones((2, 2)))
     target = lv.targets.gaussian([[1.0]])
-    init = lv.noise.normal(4, range(2000), 0, 1, dtype=torch.float64) * law[0, 0] ** 0.5
-    samples = lv.sample(lv.sghmc(eps, beta=beta, temperature=tau), target, init, num_steps=300, warmup=100)
+    init = lv.random.normal(4, range(2000), 0, 1, dtype=torch.float64) * law[0, 0] ** 0.5
+    samples = lv.sample(target, sampler=lv.sghmc(eps, beta=beta, temperature=tau), init=init, num_steps=300, warmup=100)
     found = dg.kinetic_temperature(samples.draws.diff(dim=1), eps)
     assert abs(found.value - law[1, 1] / eps) < 5 * found.standard_error < 0.06 * tau
     corrected = dg.kinetic_temperature(samples.draws.diff(dim=1), eps, beta=beta, expected=tau)

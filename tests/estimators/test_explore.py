@@ -1,4 +1,4 @@
-"""Chains of the estimators: the law of their draws, their starts, and what happens to chains that run off."""
+"""Chains of the estimators: the law of their draws, their starts, and what happens to chains that diverge."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import torch
 from torch import nn
 
 import langevin as lv
-from langevin.estimators import explore as explore_module
-from langevin.estimators import walk as walk_module
-from langevin.estimators.explore import Settings, explore
-from langevin.estimators.table import Columns, Standard
-from langevin.estimators.walk import ExactWalk, NoisyWalk
-from langevin.estimators.workers import run_groups
+from langevin.tabular import explore as explore_module
+from langevin.tabular import segments as segments_module
+from langevin.tabular.base import Columns, Standard
+from langevin.tabular.explore import Settings, explore, run_groups
+from langevin.tabular.segments import FullSegments, MinibatchSegments
 
 N, DIM, STD = 60, 4, 0.5
 SHORT = Settings(adam_steps=200, burn_in=960, num_steps=2560, num_draws=40)
@@ -37,7 +36,7 @@ def test_draws_have_the_closed_form_law_of_a_linear_model():
     """A hundred chains, whose forty draws are 64 steps apart; the error is that of the chains' means."""
     posterior, data, mean, covariance = linear_posterior()
     found = explore(posterior, data, SHORT, chains=range(100), seed=0)
-    assert not found.undone.any()
+    assert not found.rejected.any()
     deviation = (found.draws.double() - mean) / covariance.diagonal().sqrt()
     for values, expected in ((deviation, 0.0), (deviation.square(), 1.0)):
         means = values.mean(1)
@@ -47,11 +46,11 @@ def test_draws_have_the_closed_form_law_of_a_linear_model():
 
 
 def test_minibatches_have_nearly_the_closed_form_law_of_a_linear_model():
-    """20,000 rows by 500: the heat of 40 times the curvature, uncorrected ten percent, is absorbed but for a few percent."""
+    """20,000 rows by 500: the heat of 40 times the curvature, uncorrected ten percent, is corrected but for a few percent."""
     posterior, data, mean, covariance = linear_posterior(rows=20_000)
     settings = dataclasses.replace(SHORT, adam_steps=1000, burn_in=3200, num_steps=6400, num_draws=50, batch_size=500)
     found = explore(posterior, data, settings, chains=range(30), seed=0)
-    assert not found.undone.any()
+    assert not found.rejected.any()
     deviation = (found.draws.double() - mean) / covariance.diagonal().sqrt()
     for values, expected, heat in ((deviation, 0.0, 0.0), (deviation.square(), 1.0, 0.1)):
         means = values.mean(1)
@@ -62,16 +61,16 @@ def test_minibatches_have_nearly_the_closed_form_law_of_a_linear_model():
 
 def test_what_is_known_of_the_noise_keeps_its_units_when_the_scale_changes():
     posterior, data, mean, _ = linear_posterior(rows=1000)
-    walk = NoisyWalk(posterior, data, 100, mean.float().repeat(2, 1), torch.full((2, DIM), 1e5), range(2), 0)
+    run = MinibatchSegments(posterior, data, 100, mean.float().repeat(2, 1), torch.full((2, DIM), 1e5), range(2), 0)
 
     def in_units_of_theta():
-        _, _, variance, square, last = walk.state.memory
-        return variance / walk.scale**2, square / walk.scale**2, last / walk.scale
+        _, _, variance, square, last = run.state.tensors
+        return variance / run.scale**2, square / run.scale**2, last / run.scale
 
-    trace, scale = walk.go(), walk.scale
+    trace, scale = run.advance(), run.scale
     before = in_units_of_theta()
-    walk.learn(trace, 0)
-    assert (walk.scale / scale - 1).abs().max() > 0.1
+    run.adapt(trace, 0)
+    assert (run.scale / scale - 1).abs().max() > 0.1
     torch.testing.assert_close(in_units_of_theta(), before)
 
 
@@ -84,17 +83,17 @@ def test_a_chain_does_not_depend_on_those_beside_it():
     assert (together[0] - together[1]).abs().max() > 1e-2
 
 
-def test_a_stretch_that_leads_out_of_the_posterior_is_undone(monkeypatch):
-    """Steps far beyond the limit of stability: every stretch runs off, and every chain stays where it was."""
+def test_a_segment_that_leaves_the_posterior_is_rejected(monkeypatch):
+    """Steps far beyond the limit of stability: every segment diverges, and every chain stays where it was."""
     posterior, data, *_ = linear_posterior()
-    monkeypatch.setattr(ExactWalk, "first_step", 300.0)
-    monkeypatch.setattr(walk_module, "_MOST", 300.0)
+    monkeypatch.setattr(FullSegments, "first_step", 300.0)
+    monkeypatch.setattr(segments_module, "_MOST", 300.0)
     short = dataclasses.replace(SHORT, burn_in=1, num_steps=640, num_draws=10)
     found = explore(posterior, data, short, chains=range(2), seed=0)
-    assert (found.undone == 10).all()
+    assert (found.rejected == 10).all()
     assert torch.equal(found.draws, found.draws[:, :1].expand_as(found.draws))
     longer = explore(posterior, data, dataclasses.replace(short, num_steps=6400), chains=range(2), seed=0)
-    assert (longer.undone < 50).all()  # steps become smaller until they are stable
+    assert (longer.rejected < 50).all()  # steps become smaller until they are stable
     assert (longer.energies[:, -1] - longer.energies[:, 0]).abs().max() < 100
 
 
@@ -103,7 +102,7 @@ def test_the_first_curvature_is_that_of_the_rows():
     position = torch.zeros(1, DIM)
     x = torch.cat([data[0], torch.ones(N, 1)], 1)
     expected = ((x * (data[1] / STD**2)[:, None]) ** 2).sum(0) + 1.0  # of -log p of each row at zero, and the prior's
-    torch.testing.assert_close(explore_module._first_squares(posterior, data, position)[0], expected, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(explore_module._fisher_information(posterior, data, position)[0], expected, rtol=1e-3, atol=1e-3)
 
 
 def test_columns_are_standardised_and_ranked():

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import langevin as lv
-from langevin.estimators import network as network_module
-from langevin.estimators.network import NetworkPosterior, network
-from langevin.gradients import full, minibatch
+from langevin.tabular import model as network_module
+from langevin.tabular.model import NetworkPosterior, network
+from langevin.targets.gradients import full, minibatch
 
 ROWS, CHAINS = 50, 3
 LIKELIHOODS = {

@@ -8,9 +8,9 @@ import pytest
 import torch
 from test_explore import DIM, SHORT, STD, N, linear_posterior
 
-from langevin.estimators.explore import explore
-from langevin.estimators.scales import FoundScales
-from langevin.noise import Purpose, normal, streams
+from langevin.random import Purpose, normal, streams
+from langevin.tabular.explore import explore
+from langevin.tabular.model import LayerScales
 
 
 def quadrature(x, y):
@@ -31,9 +31,9 @@ def quadrature(x, y):
 def test_weights_and_scales_have_their_joint_law():
     """A hundred chains; the error is that of the chains' means."""
     posterior, data, *_ = linear_posterior()
-    posterior.prior = FoundScales.first(posterior.space)
+    posterior.prior = LayerScales.first(posterior.space)
     found = explore(posterior, data, SHORT, chains=range(100), seed=0)
-    assert not found.undone.any()
+    assert not found.rejected.any()
     draws, logs = found.draws.double(), found.scales.double().log()
     for values, expected in zip((draws, draws.square(), logs, logs.square()), quadrature(*data), strict=True):
         means = values.mean(1)
@@ -43,14 +43,14 @@ def test_weights_and_scales_have_their_joint_law():
 
 def test_the_posterior_that_is_explored_stays_as_it_was():
     posterior, data, *_ = linear_posterior()
-    posterior.prior = first = FoundScales.first(posterior.space)
+    posterior.prior = first = LayerScales.first(posterior.space)
     explore(posterior, data, dataclasses.replace(SHORT, burn_in=64, num_steps=64, num_draws=1), chains=range(2), seed=0)
     assert posterior.prior is first
 
 
 def test_the_scale_of_many_weights_is_theirs():
     groups = torch.tensor([0] * 5000 + [1] * 5000)
-    first = FoundScales(("a", "b"), groups, torch.ones(1, 3))
+    first = LayerScales(("a", "b"), groups, torch.ones(1, 3))
     position = 0.2 * normal(0, streams(Purpose.DATA, range(2)), 0, 10_000)
     position[:, 5000:] *= 100
     found = first.redrawn(position, seed=0, chains=range(2), step=0)
@@ -58,14 +58,14 @@ def test_the_scale_of_many_weights_is_theirs():
 
 
 def test_weights_of_zero_do_not_break_it():
-    scales = FoundScales(("a",), torch.zeros(3, dtype=torch.int64), torch.ones(1, 2))
+    scales = LayerScales(("a",), torch.zeros(3, dtype=torch.int64), torch.ones(1, 2))
     for step in range(100):
         scales = scales.redrawn(torch.zeros(1, 3), seed=0, chains=range(1), step=step)
         assert torch.isfinite(scales.energy(torch.zeros(1, 3))).all()
 
 
 def test_its_gradient_is_that_of_its_energy():
-    scales = FoundScales(("a",), torch.tensor([0, 0, 1]), torch.tensor([[2.0, 5.0], [3.0, 0.1]], dtype=torch.float64))
+    scales = LayerScales(("a",), torch.tensor([0, 0, 1]), torch.tensor([[2.0, 5.0], [3.0, 0.1]], dtype=torch.float64))
     position = torch.randn(2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
     (gradient,) = torch.autograd.grad(scales.energy(position).sum(), position)
     torch.testing.assert_close(gradient, scales.gradient(position))

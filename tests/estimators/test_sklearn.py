@@ -15,8 +15,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from langevin.estimators import LangevinClassifier, LangevinRegressor
-from langevin.estimators import prior as prior_module
+from langevin.tabular import LangevinClassifier, LangevinRegressor
+from langevin.tabular import explore as prior_module
 
 TINY = {
     "hidden": (8,),
@@ -97,7 +97,7 @@ def test_noise_stays_between_its_bounds_for_any_weights(fitted):
 def test_the_prior_is_found(friedman, capsys):
     """Noisy rows ask for small weights; a number is taken as it is."""
     model = regressor(prior_std="auto", hidden=(16, 16), verbose=1).fit(*friedman[0])
-    assert "the prior of the weights is N(0, std**2) with std drawn layer by layer, in the mean" in capsys.readouterr().out
+    assert "the prior of the weights is N(0, std**2) with a std per layer, on average" in capsys.readouterr().out
     assert list(model.prior_std_) == ["0", "2", "4"]
     assert max(model.prior_std_["0"], model.prior_std_["2"]) < 0.6
     assert model.posterior_.dim == model.draws_.shape[-1]

@@ -1,4 +1,4 @@
-"""`langevin check`: the tests accept what is right and refuse what is broken; the command says so by its exit code."""
+"""`langevin-paper check`: the tests accept what is right and refuse what is broken; the command says so by its exit code."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import sys
 import numpy as np
 import pytest
 import torch
+from langevin_paper.check import Report, Row, command, sequential_test, simultaneous_band
+from langevin_paper.check.invariance import law_p_values
+from langevin_paper.check.law import SMOOTH, gaussian_scores, smooth_scores
+from langevin_paper.check.linear import GAUSSIANS, UNKNOWN, adaptive, linear_samplers, published
+from langevin_paper.check.ranks import Regression, rank_p_values, reversed_in_time
+from langevin_paper.check.start import state_of
+from langevin_paper.check.twins import hot, turned_round
+from langevin_paper.cli import app
 from typer.testing import CliRunner
 
 import langevin as lv
-from langevin import cli
-from langevin.evidence import Report, Row, sequential_test, simultaneous_band
-from langevin.evidence.invariance import law_p_values
-from langevin.evidence.law import SMOOTH, gaussian_scores, smooth_scores
-from langevin.evidence.linear import GAUSSIANS, UNKNOWN, adaptive, linear_samplers, published
-from langevin.evidence.ranks import Regression, rank_p_values, reversed_in_time
-from langevin.evidence.start import state_of
-from langevin.evidence.twins import hot, turned_round
-from langevin.noise import Purpose, integers, normal, stream, streams
+from langevin.random import Purpose, integers, normal, stream, streams
 
 CORRELATED = GAUSSIANS["correlation .9"]
 FORMS = ["msgld", "asgld", "adamax_sgld", "asgld_full"]
@@ -53,7 +53,7 @@ def test_turning_round_twice_changes_nothing_and_keeps_the_law():
     z = normal(0, range(5), 0, 6, dtype=torch.float64)
     state = state_of(z, 2, case.frozen)
     turned = reversed_in_time(state, state.position @ torch.as_tensor(CORRELATED), case.strides)
-    torch.testing.assert_close(torch.cat([turned.position, *turned.memory[:2]], -1), z @ torch.as_tensor(turn).mT)
+    torch.testing.assert_close(torch.cat([turned.position, *turned.tensors[:2]], -1), z @ torch.as_tensor(turn).mT)
 
 
 def test_what_has_no_exact_law_is_named():
@@ -149,17 +149,17 @@ def test_sbc_accepts_the_invariant_form_and_refuses_the_published_one():
     curvature = float(torch.linalg.eigvalsh(MODEL.precision).max())
     settings = {"replications": 400, "num_draws": 31, "warmup": 100, "seed": 0}
     kernel = lv.msgld(0.6 / curvature, bias_factor=10.0, invariant=True)
-    good = lv.evidence.sbc(simulate, TARGET, kernel, **settings)
+    good = lv.diagnostics.sbc(simulate, TARGET, kernel, **settings)
     assert good.ranks.shape == (400, 4)
     assert good.ranks.min() >= 0
     assert good.ranks.max() <= 31
     assert good.p_value > 1e-3
-    again = lv.evidence.sbc(simulate, TARGET, kernel, **settings)
+    again = lv.diagnostics.sbc(simulate, TARGET, kernel, **settings)
     assert np.array_equal(good.ranks, again.ranks)
-    cold = lv.evidence.sbc(simulate, TARGET, lv.msgld(0.1 / curvature), **settings)
+    cold = lv.diagnostics.sbc(simulate, TARGET, lv.msgld(0.1 / curvature), **settings)
     assert cold.p_value < 1e-6
-    assert lv.evidence.sbc(simulate, TARGET, hot(kernel, 1.3), **settings).p_value < 1e-6
-    wild = lv.evidence.sbc(simulate, TARGET, lv.sgld(50 / curvature), **settings)
+    assert lv.diagnostics.sbc(simulate, TARGET, hot(kernel, 1.3), **settings).p_value < 1e-6
+    wild = lv.diagnostics.sbc(simulate, TARGET, lv.sgld(50 / curvature), **settings)
     assert wild.lost == 400
     assert wild.p_value == 0
 
@@ -168,12 +168,14 @@ def test_sbc_ranks_what_it_is_asked_to():
     def sums(position):
         return position.sum(-1, keepdim=True)
 
-    found = lv.evidence.sbc(simulate, TARGET, lv.sgld(1e-3), replications=40, num_draws=3, warmup=5, quantities=sums, names=["sum"])
+    found = lv.diagnostics.sbc(
+        simulate, TARGET, lv.sgld(1e-3), replications=40, num_draws=3, warmup=5, quantities=sums, names=["sum"]
+    )
     assert found.names == ("sum", "energy")
     with pytest.raises(ValueError, match="1 names"):
-        lv.evidence.sbc(simulate, TARGET, lv.sgld(1e-3), replications=40, num_draws=3, quantities=sums, names=["a", "b"])
+        lv.diagnostics.sbc(simulate, TARGET, lv.sgld(1e-3), replications=40, num_draws=3, quantities=sums, names=["a", "b"])
     with pytest.raises(ValueError, match=r"truths \(40, dim\)"):
-        lv.evidence.sbc(lambda count, seed: simulate(50, seed), TARGET, lv.sgld(1e-3), replications=40)
+        lv.diagnostics.sbc(lambda count, seed: simulate(50, seed), TARGET, lv.sgld(1e-3), replications=40)
 
 
 def test_the_band_holds_the_whole_ecdf_as_often_as_it_says():
@@ -209,37 +211,37 @@ GOOD, BAD, TWIN, BLIND = (
     ],
 )
 def test_the_exit_code_is_the_verdict(monkeypatch, rows, code, words):
-    monkeypatch.setattr("langevin.evidence.law.check_law", report(*rows))
-    done = CliRunner().invoke(cli.app, ["check", "law", "--seed", "3"])
+    monkeypatch.setattr("langevin_paper.check.law.check_law", report(*rows))
+    done = CliRunner().invoke(app, ["check", "law", "--seed", "3"])
     assert done.exit_code == code
     assert words in done.output
 
 
 def test_all_runs_every_part_and_one_failure_fails_it(monkeypatch):
-    monkeypatch.setattr("langevin.evidence.law.check_law", report(GOOD))
-    monkeypatch.setattr("langevin.evidence.invariance.check_invariance", report(BLIND))
-    monkeypatch.setattr("langevin.evidence.calibration.check_sbc", report(GOOD))
-    monkeypatch.delitem(cli.CHECKS, cli.Part.reference)
-    done = CliRunner().invoke(cli.app, ["check"])
+    monkeypatch.setattr("langevin_paper.check.law.check_law", report(GOOD))
+    monkeypatch.setattr("langevin_paper.check.invariance.check_invariance", report(BLIND))
+    monkeypatch.setattr("langevin_paper.check.calibration.check_sbc", report(GOOD))
+    monkeypatch.delitem(command.CHECKS, command.Part.reference)
+    done = CliRunner().invoke(app, ["check"])
     assert done.exit_code == 1
     assert "check: FAILED: law passed, invariance FAILED, sbc passed" in done.output
-    assert CliRunner().invoke(cli.app, ["check", "laws"]).exit_code == 2
+    assert CliRunner().invoke(app, ["check", "laws"]).exit_code == 2
 
 
 def test_a_part_that_is_not_there_fails_with_a_word(monkeypatch):
-    monkeypatch.setitem(cli.CHECKS, cli.Part.reference, ("langevin.evidence.nowhere", "check_reference"))
-    done = CliRunner().invoke(cli.app, ["check", "reference"])
+    monkeypatch.setitem(command.CHECKS, command.Part.reference, ("langevin_paper.check.nowhere", "check_reference"))
+    done = CliRunner().invoke(app, ["check", "reference"])
     assert done.exit_code == 1
-    assert "has no langevin.evidence.nowhere" in done.output
+    assert "has no langevin_paper.check.nowhere" in done.output
 
 
 def test_the_command_runs_writes_its_record_and_repeats_bit_for_bit(tmp_path):
     """In a process of its own, and in this one."""
-    command = [sys.executable, "-c", "from langevin.cli import main; main()", "check", "invariance", "--quick", "--out"]
+    command = [sys.executable, "-c", "from langevin_paper.cli import main; main()", "check", "invariance", "--quick", "--out"]
     done = subprocess.run([*command, str(tmp_path / "first")], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "invariance: passed: 20 accepted, 6 broken on purpose and refused" in done.stdout
-    again = CliRunner().invoke(cli.app, ["check", "invariance", "--quick", "--out", str(tmp_path / "second")])
+    again = CliRunner().invoke(app, ["check", "invariance", "--quick", "--out", str(tmp_path / "second")])
     assert again.exit_code == 0
     first, second = ((tmp_path / folder / "invariance.json").read_bytes() for folder in ("first", "second"))
     assert first == second
@@ -252,6 +254,6 @@ def test_the_command_runs_writes_its_record_and_repeats_bit_for_bit(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["law", "sbc"])
 def test_the_other_parts_pass_too(part, tmp_path):
-    done = CliRunner().invoke(cli.app, ["check", part, "--quick", "--seed", "1", "--out", str(tmp_path)])
+    done = CliRunner().invoke(app, ["check", part, "--quick", "--seed", "1", "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert (tmp_path / f"{part}.png").exists()

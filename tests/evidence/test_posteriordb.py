@@ -14,14 +14,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from langevin_paper.check import database
+from langevin_paper.check.database import available, data_folder, read_reference
+from langevin_paper.check.posteriors import POSTERIORS
+from langevin_paper.check.posteriors.differential import log_populations
+from langevin_paper.check.posteriors.mixtures import log_product
+from langevin_paper.check.posteriors.time_series import recursion
+from langevin_paper.check.reference import check_reference, compare, markdown
 
-from langevin.evidence import database
-from langevin.evidence.database import available, data_folder, read_reference
-from langevin.evidence.posteriors import POSTERIORS
-from langevin.evidence.posteriors.differential import log_populations
-from langevin.evidence.posteriors.mixtures import log_product
-from langevin.evidence.posteriors.time_series import recursion
-from langevin.evidence.reference import check_reference, compare, markdown
 from langevin.targets import Batch
 
 SHIPPED = Path(__file__).parent / "posteriordb"

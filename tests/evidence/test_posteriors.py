@@ -76,7 +76,9 @@ class Model:
         return 0.2 / np.linalg.eigvalsh(self.precision)[-1]
 
     def init(self, chains):
-        noise = lv.noise.normal(3, lv.noise.streams(lv.noise.Purpose.INIT, range(chains)), 0, len(self.mean), dtype=torch.float64)
+        noise = lv.random.normal(
+            3, lv.random.streams(lv.random.Purpose.INIT, range(chains)), 0, len(self.mean), dtype=torch.float64
+        )
         return mode(self.name) + 2 * noise @ torch.linalg.cholesky(torch.tensor(self.covariance)).mT
 
 
@@ -112,8 +114,16 @@ class Moments:
 
 def run(posterior, kernel, *, chains=CHAINS, warmup=150, steps=200, **settings):
     samples = lv.sample(
-        kernel, posterior.target, posterior.init(chains), data=posterior.data, num_steps=warmup + steps, warmup=warmup, seed=7,
-        compile=False, progress=False, **settings,
+        posterior.target,
+        sampler=kernel,
+        init=posterior.init(chains),
+        data=posterior.data,
+        num_steps=warmup + steps,
+        warmup=warmup,
+        seed=7,
+        compile=False,
+        progress=False,
+        **settings,
     )  # fmt: skip
     return Moments.of(samples.draws)
 

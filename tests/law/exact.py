@@ -1,8 +1,8 @@
-"""The covariance of theta alone, from the exact laws of `langevin.evidence.recursions`, which are written from the equations."""
+"""The covariance of theta alone, from the exact laws of `langevin_paper.check.recursions`, which are written from the equations."""
 
 from __future__ import annotations
 
-from langevin.evidence import recursions
+from langevin_paper.check import recursions
 
 
 def stationary(transition, noise):

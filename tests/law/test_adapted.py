@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from langevin_paper.check import recursions
 
 import langevin as lv
-from langevin.evidence import recursions
 from langevin.kernels import InvariantHamiltonian
-from langevin.preconditioners import Identity, Windowed
+from langevin.kernels.preconditioners import Identity, Windowed
 
 P = np.diag([0.3, 1.0, 10.0])
 SCALE = np.diag([2.0, 0.5, 0.3])
@@ -66,10 +66,10 @@ def test_the_invariant_form_is_the_large_bias_limit_of_the_paper_s_invariant_for
 def test_without_a_metric_it_is_sghmc_by_baoab():
     """The law of the code, read off by unit vectors, is that of the recursion; and none of it is learnt."""
     kernel = InvariantHamiltonian("baoab", lv.schedules.constant(0.1), 1.0, 0.9, Identity())
-    assert kernel.memory == ("velocity",)
+    assert kernel.state_names == ("velocity",)
     assert kernel.for_run(0, torch.zeros(1, 2)) is kernel
-    assert "nothing is learnt" in kernel.description
-    from langevin.tuning.law import stationary_error
+    assert "nothing is adapted" in kernel.description
+    from langevin.adaptation.stationary import stationary_error
 
     assert stationary_error(kernel, 1.5, curvature=2.0) == pytest.approx(0.0, abs=1e-9)
     assert stationary_error(lv.sghmc(0.1, beta=0.9), 0.5, curvature=2.0) > 0.05  # where Euler's step is off
@@ -78,7 +78,7 @@ def test_without_a_metric_it_is_sghmc_by_baoab():
 def test_the_window_grows_under_noise_and_is_short_where_gradients_agree():
     metric, chains = Windowed(), 2_000
     memory = metric.start(torch.zeros(chains, 2, dtype=torch.float64))
-    noise = lv.noise.normal(3, range(chains), range(400), 2, dtype=torch.float64)
+    noise = lv.random.normal(3, range(chains), range(400), 2, dtype=torch.float64)
     mean = torch.tensor([0.0, 3.0], dtype=torch.float64)
     for step in range(400):
         memory = metric.update(memory, mean + noise[step], 1.0)
@@ -92,13 +92,13 @@ def test_the_window_grows_under_noise_and_is_short_where_gradients_agree():
 
 def test_a_run_freezes_v_after_its_warmup_and_needs_one():
     target, start = lv.targets.gaussian([[1.0, 0.0], [0.0, 0.04]]), torch.zeros(4, 2, dtype=torch.float64)
-    with pytest.raises(ValueError, match=r"adaptive_sghmc\(warmup=.*learnt"):
-        lv.sample(lv.adaptive_sghmc(0.01), target, start, num_steps=10, compile=False)
+    with pytest.raises(ValueError, match=r"adaptive_sghmc\(warmup=.*estimated"):
+        lv.sample(target, sampler=lv.adaptive_sghmc(0.01), init=start, num_steps=10, compile=False)
     with pytest.raises(ValueError, match=r'step_size=.*"auto" needs invariant=True'):
         lv.adaptive_sghmc("auto")
     kernel = lv.adaptive_sghmc(0.05, invariant=True)
-    init = lv.noise.normal(1, range(400), 0, 2, dtype=torch.float64)
-    samples = lv.sample(kernel, target, init, num_steps=900, warmup=300, compile=False)
+    init = lv.random.normal(1, range(400), 0, 2, dtype=torch.float64)
+    samples = lv.sample(target, sampler=kernel, init=init, num_steps=900, warmup=300, compile=False)
     squares = (samples.draws**2).mean(1) / torch.tensor([1.0, 0.04], dtype=torch.float64)
     error = squares.mean(0) - 1
     assert (error.abs() < 4 * squares.std(0) / 20).all()  # 400 chains, 4 standard errors

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import langevin as lv
-from langevin.gradients import full, minibatch, noisy, with_energy
 from langevin.kernels import Amagold
-from langevin.noise import Purpose, integers, normal, stream, streams
+from langevin.random import Purpose, integers, normal, stream, streams
+from langevin.targets.gradients import full, minibatch, noisy, with_energy
 
 GRID = np.linspace(-4, 4, 20_001)
 CHAINS = range(20_000)
@@ -100,7 +100,7 @@ def test_it_samples_a_posterior_from_minibatches_through_sample():
 
     init = torch.zeros(800, 1, dtype=torch.float64)
     settings = {"num_steps": 5 * 40, "warmup": 5 * 15, "data": x, "batch_size": 2, "compile": False}
-    samples = lv.sample(lv.amagold(0.02, length=4), target, init, **settings)
+    samples = lv.sample(target, sampler=lv.amagold(0.02, length=4), init=init, **settings)
     assert samples.draws.shape == (800, 25, 1)  # the ends of trajectories, and nothing else
     rate = lv.diagnostics.acceptance_rate(samples.draws)
     assert 0.3 < rate.mean() < 0.95
@@ -108,8 +108,8 @@ def test_it_samples_a_posterior_from_minibatches_through_sample():
     for f in STATISTICS.values():
         means = f(samples.draws[..., 0].numpy()).mean(1)
         assert abs(means.mean() - (share * f(GRID)).sum()) < 4.5 * means.std() / np.sqrt(800)
-    with pytest.raises(ValueError, match=r"batches=.*amagold.*opposite order.*reshuffled"):
-        lv.sample(lv.amagold(0.05), target, init, batches="reshuffled", **settings)
+    with pytest.raises(ValueError, match=r"batches=.*amagold.*independent minibatches.*reshuffled"):
+        lv.sample(target, sampler=lv.amagold(0.05), init=init, batches="reshuffled", **settings)
 
 
 def test_the_energy_is_that_of_all_data_and_the_gradient_that_of_the_rows():

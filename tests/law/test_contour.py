@@ -42,7 +42,9 @@ def smoothed(energy):
 
 def run(kernel, target=TARGET, num_steps=2500, **settings):
     init = torch.cat([torch.full((1000, 1), side, dtype=double) for side in (1.0, -1.0)])
-    return lv.sample(kernel, target, init, num_steps=num_steps, warmup=1300, thin=60, compile=False, seed=6, **settings)
+    return lv.sample(
+        target, sampler=kernel, init=init, num_steps=num_steps, warmup=1300, thin=60, compile=False, seed=6, **settings
+    )
 
 
 def means(samples, weights):
@@ -89,7 +91,8 @@ def test_no_contour_is_the_sampler_itself():
     inner, init = lv.msgld(EPS, invariant=True), torch.ones(4, 1, dtype=double)
     settings = {"num_steps": 20, "compile": False}
     assert torch.equal(
-        lv.sample(contour(inner, zeta=0.0), TARGET, init, **settings).draws, lv.sample(inner, TARGET, init, **settings).draws
+        lv.sample(TARGET, sampler=contour(inner, zeta=0.0), init=init, **settings).draws,
+        lv.sample(TARGET, sampler=inner, init=init, **settings).draws,
     )
 
 

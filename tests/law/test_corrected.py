@@ -9,7 +9,7 @@ from scipy.integrate import quad
 from scipy.linalg import solve_discrete_lyapunov
 
 import langevin as lv
-from langevin.gradient_noise import DenseNoise, DiagonalNoise, LowRankNoise
+from langevin.kernels.gradient_noise import DenseNoise, DiagonalNoise, LowRankNoise
 from langevin.targets import Evaluation
 
 FORMS = {
@@ -82,8 +82,8 @@ def path(kernel, position, steps=6):
     """Return the positions of some steps on a quartic, with noisy gradients."""
     state, found = kernel.init(position), []
     for step in range(steps):
-        noise = lv.noise.normal(7, range(2), step, position.numel(), dtype=torch.float64).reshape(2, *position.shape)
-        error = lv.noise.normal(8, range(1), step, position.numel(), dtype=torch.float64).reshape(position.shape)
+        noise = lv.random.normal(7, range(2), step, position.numel(), dtype=torch.float64).reshape(2, *position.shape)
+        error = lv.random.normal(8, range(1), step, position.numel(), dtype=torch.float64).reshape(position.shape)
         state = kernel.step(state, Evaluation(torch.zeros(len(position)), position**3 + state.position + error), noise)
         found.append(state.position)
     return torch.stack(found)
@@ -154,11 +154,11 @@ def test_off_gaussians_the_error_stays_small_however_much_noise(heat):
     errors = {}
     for name, noise in (("corrected", pair), ("plain", None)):
         kernel = lv.msgld(eps, bias_factor=10.0, beta=0.9, invariant=True, noise=noise)
-        begin = true**0.5 * lv.noise.normal(0, range(chains), 0, 1, dtype=torch.float64)
+        begin = true**0.5 * lv.random.normal(0, range(chains), 0, 1, dtype=torch.float64)
         state, total = kernel.init(begin), torch.zeros(chains, 1, dtype=torch.float64)
         slow = 1 if heat < 20 else 3
         for step in range(steps * slow):
-            normals = lv.noise.normal(5, range(3 * chains), step, 1, dtype=torch.float64).view(3, chains, 1)
+            normals = lv.random.normal(5, range(3 * chains), step, 1, dtype=torch.float64).view(3, chains, 1)
             gradient = 3 * torch.tanh(3 * state.position) + state.position / 2 + variance**0.5 * normals[2]
             state = kernel.step(state, Evaluation(torch.zeros(chains), gradient), normals[:2])
             total += (step >= burn * slow) * state.position**2
@@ -173,15 +173,15 @@ def test_in_exploration_phases_nothing_is_absorbed():
     """At temperature 0 the friction would be all that is left of the gradient."""
     one = torch.ones(3, dtype=torch.float64)
     kernel = FORMS["msgld"](0.02, noise=(one, one))
-    cold = kernel.inputs(1)._replace(temperature=0.0, absorbing=0.0)
+    cold = kernel.inputs(1)._replace(temperature=0.0, correcting=0.0)
     state = kernel.init(START)
     known, silent = Evaluation(torch.zeros(2), START), torch.zeros(2, 2, 3, dtype=torch.float64)
     plain = FORMS["msgld"](0.02).step(state, known, silent, cold)
     assert torch.equal(kernel.step(state, known, silent, cold).position, plain.position)
     cycle = lv.schedules.cyclical(0.02, cycle_length=20, exploration=0.5)
     steps = [FORMS["msgld"](cycle, noise=(one, one)).inputs(step) for step in range(40)]
-    assert {(step.temperature > 0) == (step.absorbing == 1) for step in steps} == {True}
-    assert {step.absorbing for step in steps} == {0.0, 1.0}
+    assert {(step.temperature > 0) == (step.correcting == 1) for step in steps} == {True}
+    assert {step.correcting for step in steps} == {0.0, 1.0}
 
 
 BAD = {
@@ -208,7 +208,7 @@ def test_what_cannot_absorb_is_refused():
         lv.msgld(0.1, noise="corrected")
     with pytest.raises(ValueError, match="temperature > 0"):
         lv.msgld(0.1, invariant=True, noise="corrected", temperature=0.0)
-    with pytest.raises(ValueError, match="a diagonal one beside a scale that is learnt"):
+    with pytest.raises(ValueError, match="a diagonal one beside an adapted scale"):
         lv.asgld(0.1, invariant=True, noise=(torch.eye(2), torch.eye(2)))
     with pytest.raises(ValueError, match="msgld has none"):
         lv.nasgld(noise=None)

@@ -27,7 +27,7 @@ class Always(Cycles):
     """Takes whatever a cycle finds, as restarts do."""
 
     def update(self, position, evaluation, noise, memory, inputs):
-        return super().update(position, evaluation, noise, memory, inputs._replace(chance=0 * inputs.chance))
+        return super().update(position, evaluation, noise, memory, inputs._replace(uniform=0 * inputs.uniform))
 
 
 def share(kernel, **settings):
@@ -35,7 +35,7 @@ def share(kernel, **settings):
     target = settings.pop("target", TARGET)
     first = 12 * kernel.cycle_length + kernel._decision + 1
     init = torch.ones(3000, 1, dtype=double)
-    draws = lv.sample(kernel, target, init, num_steps=first + 1, warmup=first, compile=False, seed=3, **settings).draws
+    draws = lv.sample(target, sampler=kernel, init=init, num_steps=first + 1, warmup=first, compile=False, seed=3, **settings).draws
     found = float((draws < 0).double().mean())
     return found, (found * (1 - found) / len(draws)) ** 0.5
 
@@ -71,7 +71,9 @@ def test_draws_are_cold_from_the_first_on(name):
     inner = {"sghmc": lv.sghmc(0.02), "msgld": lv.msgld(0.3, bias_factor=4.0, invariant=True), "sgnht": lv.sgnht(0.02)}[name]
     kernel = lv.cyclical_annealing(inner, cycle_length=60, hottest=4.0, hot=0.8, cold=0.15)  # it cools in 2 steps
     init, target = torch.zeros(3000, 2, dtype=double), lv.targets.gaussian(torch.eye(2, dtype=double))
-    square = lv.sample(kernel, target, init, num_steps=1200, warmup=900, compile=False).draws[:, 1::8].square().mean((1, 2))
+    square = (
+        lv.sample(target, sampler=kernel, init=init, num_steps=1200, warmup=900, compile=False).draws[:, 1::8].square().mean((1, 2))
+    )
     bias = 0.0 if name == "msgld" else 0.02  # of O(h)
     assert abs(float(square.mean()) - 1) < 4.5 * float(square.std()) / len(square) ** 0.5 + bias
 
@@ -79,10 +81,10 @@ def test_draws_are_cold_from_the_first_on(name):
 def test_chains_run_apart_as_they_run_together_and_on_disk(tmp_path):
     kernel = lv.cyclical_annealing(lv.sghmc(EPS), cycle_length=20)
     init, settings = torch.ones(4, 1, dtype=double), {"num_steps": 70, "compile": False, "seed": 5}
-    together = lv.sample(kernel, TARGET, init, **settings).draws
+    together = lv.sample(TARGET, sampler=kernel, init=init, **settings).draws
     assert together.shape == (4, 21, 1)
-    assert torch.equal(lv.sample(kernel, TARGET, init[2:], first_chain=2, **settings).draws, together[2:])
-    assert torch.equal(lv.sample(kernel, TARGET, init, out=tmp_path / "run", **settings).draws, together)
+    assert torch.equal(lv.sample(TARGET, sampler=kernel, init=init[2:], first_chain=2, **settings).draws, together[2:])
+    assert torch.equal(lv.sample(TARGET, sampler=kernel, init=init, out=tmp_path / "run", **settings).draws, together)
 
 
 def test_a_cycle_cools_from_the_hottest_to_the_target():
@@ -90,7 +92,7 @@ def test_a_cycle_cools_from_the_hottest_to_the_target():
     assert found[:60] == [8.0] * 60
     assert found[90:] == [1.0] * 60
     assert np.allclose(np.diff(np.log(found[59:91])), -np.log(8.0) / 31)
-    assert [KERNEL.inputs(step).round for step in (0, 59, 60, 89, 90, 91, 149)] == [0, 0, -1, -1, 1, -1, -1]
+    assert [KERNEL.inputs(step).phase for step in (0, 59, 60, 89, 90, 91, 149)] == [0, 0, -1, -1, 1, -1, -1]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +104,7 @@ def test_a_cycle_cools_from_the_hottest_to_the_target():
         ({"cycle_length": 3}, "cycle_length=.*got 3"),
         ({"cycle_length": 10, "hot": 0.05}, "cycle_length=.*each phase has one, got 10"),
         ({"kernel": lv.sgld("auto")}, "kernel=.*numbers"),
-        ({"kernel": KERNEL}, "kernel=.*do not meet"),
+        ({"kernel": KERNEL}, "kernel=.*do not interact"),
         ({"kernel": 1.0}, "kernel=.*a sampler"),
     ],
 )

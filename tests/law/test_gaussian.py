@@ -29,15 +29,15 @@ def run(
     dim = len(covariance)
     chains = range(num_chains)
     root = torch.linalg.cholesky(torch.tensor(covariance if start is None else start))
-    init = lv.noise.normal(seed, lv.noise.streams(lv.noise.Purpose.INIT, chains), 0, dim, dtype=torch.float64) @ root.mT
+    init = lv.random.normal(seed, lv.random.streams(lv.random.Purpose.INIT, chains), 0, dim, dtype=torch.float64) @ root.mT
     gradient_fn = lv.gradients.noisy(lv.gradients.full(target), noise, seed=seed, chains=chains, like=init)
     state = kernel.init(init)
     if memory is not None:
-        state = state._replace(memory=memory(state.memory), step=first_step)
+        state = state._replace(tensors=memory(state.tensors), step=first_step)
     for step in range(steps):
         noises = [
-            lv.noise.normal(seed, lv.noise.streams(purpose, chains), step, dim, dtype=torch.float64)
-            for purpose in (lv.noise.Purpose.POSITION, lv.noise.Purpose.SECOND)[: kernel.num_noises]
+            lv.random.normal(seed, lv.random.streams(purpose, chains), step, dim, dtype=torch.float64)
+            for purpose in (lv.random.Purpose.POSITION, lv.random.Purpose.SECOND)[: kernel.traits.num_noises]
         ]
         noise_now = torch.stack(noises)
         state = step_by_hand(kernel, state, gradient_fn(state.position, step).gradient, noise_now)
@@ -133,11 +133,11 @@ def test_psgld_whose_square_average_stands_still_has_the_law_of_its_recursion():
     target = lv.targets.gaussian(torch.tensor(COVARIANCE))
     chains = range(NUM_CHAINS)
     root = torch.linalg.cholesky(torch.tensor(exact))
-    init = lv.noise.normal(3, lv.noise.streams(lv.noise.Purpose.INIT, chains), 0, 2, dtype=torch.float64) @ root.mT
+    init = lv.random.normal(3, lv.random.streams(lv.random.Purpose.INIT, chains), 0, 2, dtype=torch.float64) @ root.mT
     gradient_fn = lv.gradients.noisy(lv.gradients.full(target), 1.0, seed=3, chains=chains, like=init)
-    state = kernel.init(init)._replace(step=1, memory=(torch.tensor(square).expand(NUM_CHAINS, 2),))
+    state = kernel.init(init)._replace(step=1, tensors=(torch.tensor(square).expand(NUM_CHAINS, 2),))
     for step in range(1, 200):
-        noises = lv.noise.normal(3, lv.noise.streams(lv.noise.Purpose.POSITION, chains), step, 2, dtype=torch.float64)
+        noises = lv.random.normal(3, lv.random.streams(lv.random.Purpose.POSITION, chains), step, 2, dtype=torch.float64)
         state = step_by_hand(kernel, state, gradient_fn(state.position, step).gradient, noises)
     assert_same_covariance(np.cov(state.position.numpy().T), exact)
 

@@ -29,10 +29,10 @@ def gradient(theta):
 def test_ten_steps_equal_the_plain_loop(name):
     kernel, target = build(name, EPS, temperature=TAU), lv.targets.energy(energy)
     state = kernel.init(torch.tensor([START], dtype=torch.float64))
-    draw = lv.noise.KINDS[kernel.noise_kind]
-    noises = draw(4, range(kernel.num_noises), range(10), 3, dtype=torch.float64)  # (step, noise, element)
-    given = noises[:, 0] if kernel.num_noises == 1 else noises
-    known = {"energy": lambda theta: float(energy(torch.tensor(theta, dtype=torch.float64)))} if kernel.needs_energy else {}
+    draw = lv.random.KINDS[kernel.traits.noise_kind]
+    noises = draw(4, range(kernel.traits.num_noises), range(10), 3, dtype=torch.float64)  # (step, noise, element)
+    given = noises[:, 0] if kernel.traits.num_noises == 1 else noises
+    known = {"energy": lambda theta: float(energy(torch.tensor(theta, dtype=torch.float64)))} if kernel.traits.needs_energy else {}
     expected = TABLE[name].oracle(START, gradient, given.tolist(), eps=EPS, tau=TAU, **known, **letters(TABLE[name].settings))
     for step in range(10):
         state = step_by_hand(kernel, state, target.evaluate(state.position), noises[step][:, None])
@@ -42,7 +42,7 @@ def test_ten_steps_equal_the_plain_loop(name):
 def test_psgld_adds_gamma_when_the_curvature_is_given():
     curvature = torch.tensor([2.0, 0.5, 1.0], dtype=torch.float64)
     kernel = lv.psgld(EPS, temperature=TAU, beta=0.8, eps=1e-2, curvature=lambda theta: curvature)
-    noises = lv.noise.normal(4, 0, range(10), 3, dtype=torch.float64)
+    noises = lv.random.normal(4, 0, range(10), 3, dtype=torch.float64)
     # The first step is left out: V is then the first squared gradient alone, whatever beta.
     state = kernel.init(torch.tensor([START], dtype=torch.float64))
     expected = oracle.psgld(
@@ -58,7 +58,7 @@ def test_the_oracles_move_apart():
     """Guards the guard: paths of different samplers differ, so a test that compared nothing would be seen."""
     one, ends = [0.1, 0.2, 0.3], []
     for name in GOLDEN:
-        noises = [one if build(name).num_noises == 1 else [one, one]] * 10
-        known = {"energy": lambda theta: 0.0} if build(name).needs_energy else {}
+        noises = [one if build(name).traits.num_noises == 1 else [one, one]] * 10
+        known = {"energy": lambda theta: 0.0} if build(name).traits.needs_energy else {}
         ends.append(TABLE[name].oracle(START, gradient, noises, eps=EPS, tau=TAU, **known, **letters(TABLE[name].settings))[-1])
     assert len({round(end[0], 9) for end in ends}) == len(ends)

@@ -12,15 +12,16 @@ from scipy.integrate import quad
 from stepping import step as step_by_hand
 
 import langevin as lv
-from langevin.engines.blocks import stack_inputs
+from langevin.execution.blocks import stack_inputs
 from langevin.kernels import KernelState
+from langevin.kernels.base import inputs_of
 
 NUM_CHAINS = 200_000
 TARGET = lv.targets.gaussian([[1.0, 0.9], [0.9, 1.0]])
 
 
 def noises(count, step, size, dtype=torch.float64):
-    return lv.noise.normal(7, range(count), step, size, dtype=dtype)
+    return lv.random.normal(7, range(count), step, size, dtype=dtype)
 
 
 def steep(x):
@@ -32,9 +33,9 @@ def second_moment_error(kernel, eps):
     """Return the error of E theta^2 under `steep` over independent chains, and its standard error."""
     moments = [quad(lambda x, p=p: x**p * np.exp(-steep(x)), -15, 15)[0] for p in (0, 2, 4)]
     true, fourth = moments[1] / moments[0], moments[2] / moments[0]
-    state = kernel.init(true**0.5 * lv.noise.normal(0, lv.noise.stream(lv.noise.Purpose.INIT), 0, NUM_CHAINS))
+    state = kernel.init(true**0.5 * lv.random.normal(0, lv.random.stream(lv.random.Purpose.INIT), 0, NUM_CHAINS))
     for step in range(int(5 / eps)):
-        noise = noises(kernel.num_noises, step, NUM_CHAINS, torch.float32)
+        noise = noises(kernel.traits.num_noises, step, NUM_CHAINS, torch.float32)
         gradient = 3 * torch.tanh(3 * state.position) + state.position / 2
         state = step_by_hand(kernel, state, gradient, noise)
     return state.position.double().square().mean().item() - true, ((fourth - true**2) / NUM_CHAINS) ** 0.5
@@ -53,7 +54,7 @@ def path(kernel, steps=8, position=None, noise_fn=None, gradient_fn=None):
     state = kernel.init(torch.tensor([[0.3, -1.2], [1.0, 0.4]], dtype=torch.float64) if position is None else position)
     positions = []
     for step in range(steps):
-        noise = noises(kernel.num_noises, step, state.position.numel()).reshape(-1, *state.position.shape)
+        noise = noises(kernel.traits.num_noises, step, state.position.numel()).reshape(-1, *state.position.shape)
         noise = noise if noise_fn is None else noise_fn(noise)
         gradient = (gradient_fn or (lambda at: TARGET.evaluate(at).gradient))(state.position)
         state = step_by_hand(kernel, state, gradient, noise)
@@ -124,7 +125,7 @@ def test_the_matrix_form_turns_with_the_axes_and_the_diagonal_one_does_not(invar
 
 def test_the_matrix_form_survives_a_singular_average_and_a_dead_chain():
     """In 60 dimensions V has rank one after the first step; a chain that is not finite must not stop the others."""
-    start = lv.noise.normal(1, range(2), 0, 60, dtype=torch.float64)
+    start = lv.random.normal(1, range(2), 0, 60, dtype=torch.float64)
     alive = torch.tensor([[1.0], [math.nan]], dtype=torch.float64)
     moved = path(lv.asgld_full(1e-3), position=start, gradient_fn=lambda at: alive * at, steps=5)
     assert moved[:, 0].isfinite().all()
@@ -140,8 +141,8 @@ def test_the_scale_is_frozen_after_the_warm_up_of_sample():
     for step in range(60):
         state = step_by_hand(frozen, state, state.position.sin() + step, torch.zeros(2, 3, 2))
         if step == 49:
-            at_freezing = state.memory[2]
-    assert torch.equal(state.memory[2], at_freezing)
+            at_freezing = state.tensors[2]
+    assert torch.equal(state.tensors[2], at_freezing)
     assert "guaranteed from step 50 on" in frozen.description
     assert "follows the gradients until sample() freezes it" in kernel.description
 
@@ -156,7 +157,7 @@ def test_annealing_restores_the_law_of_the_published_form():
     """a_t = 3 (1 + t/20)^-0.9 is 0.03 after 3,000 steps; the covariance is then that of SGLD, within 5 standard errors."""
     kernel = lv.msgld(0.05, bias_factor=lv.schedules.polynomial(3.0, power=0.9, offset=20))
     target = lv.targets.gaussian([[1.0]])
-    draws = lv.sample(kernel, target, torch.zeros(20_000, 1), num_steps=3_000, warmup=2_999, compile=False).draws
+    draws = lv.sample(target, sampler=kernel, init=torch.zeros(20_000, 1), num_steps=3_000, warmup=2_999, compile=False).draws
     exact = 1 / (1 + kernel.annealing(3000)) / (1 - 0.05 / 2)
     assert draws.var().item() == pytest.approx(exact, abs=5 * exact * (2 / 20_000) ** 0.5 + 0.02)
     assert kernel.effective_temperature is None
@@ -169,13 +170,13 @@ def test_annealing_restores_the_law_of_the_published_form():
 )
 def test_noise_scale_is_the_spread_that_one_step_gives_a_chain_at_rest(kernel):
     """What `describe()` prints; 5 standard errors of 200,000 elements."""
-    size, at = 200_000, lv.noise.stream(lv.noise.Purpose.POSITION)
-    noise = torch.stack([lv.noise.normal(0, at, step, size, dtype=torch.float64) for step in range(3)])
+    size, at = 200_000, lv.random.stream(lv.random.Purpose.POSITION)
+    noise = torch.stack([lv.random.normal(0, at, step, size, dtype=torch.float64) for step in range(3)])
     rest = torch.zeros(size, dtype=torch.float64)
-    memory = [torch.zeros_like(rest) for _ in kernel.memory]
-    if "passing_velocity" in kernel.memory:
-        memory[kernel.memory.index("passing_velocity")] = kernel.temperature**0.5 * noise[2]
-    moved = step_by_hand(kernel, KernelState(rest, tuple(memory), 1), rest, noise[: kernel.num_noises]).position
+    memory = [torch.zeros_like(rest) for _ in kernel.state_names]
+    if "passing_velocity" in kernel.state_names:
+        memory[kernel.state_names.index("passing_velocity")] = kernel.temperature**0.5 * noise[2]
+    moved = step_by_hand(kernel, KernelState(rest, tuple(memory), 1), rest, noise[: kernel.traits.num_noises]).position
     assert abs(moved.std().item() / kernel.noise_scale(kernel.inputs(1)) - 1) < 5 / (2 * size) ** 0.5
 
 
@@ -203,7 +204,7 @@ def test_a_given_step_size_takes_the_place_of_the_schedule_and_its_phases():
 @pytest.mark.parametrize("steps", [range(1), range(50), range(1, 30), range(30, 60), range(37, 60), range(36, 38)])
 def test_the_inputs_of_a_block_are_those_of_its_steps(kernel, steps):
     """And what is the same is one object, by which the engines know it."""
-    found = kernel.inputs_of(steps)
+    found = inputs_of(kernel, steps)
     assert [str(inputs) for inputs in found] == [str(kernel.inputs(step)) for step in steps]
     is_steady = len({str(inputs) for inputs in found}) == 1 and kernel.is_steady
     assert (found[0] is found[-1]) == (is_steady or len(steps) == 1)
@@ -221,4 +222,4 @@ def test_a_kernel_with_inputs_of_its_own_is_asked_at_every_step():
             return super().inputs(step, **given)._replace(temperature=float(step % 5 == 0))
 
     kernel = Tempered("tempered", lv.schedules.constant(0.1))
-    assert sum(inputs.temperature for inputs in kernel.inputs_of(range(256, 512))) == 51
+    assert sum(inputs.temperature for inputs in inputs_of(kernel, range(256, 512))) == 51

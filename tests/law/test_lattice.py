@@ -8,7 +8,7 @@ import torch
 from scipy.stats import chi2
 
 import langevin as lv
-from langevin.noise import KINDS, Purpose, normal, streams, uniform, uniform_reference
+from langevin.random import KINDS, Purpose, normal, streams, uniform, uniform_reference
 
 TAU, EPS, CHAINS = 0.7, 0.08, range(40_000)
 D = np.sqrt(2 * EPS * TAU)
@@ -121,7 +121,7 @@ def test_on_a_gaussian_variances_are_right_at_a_step_where_sgld_is_not_and_noise
     for kernel in (lv.sglrw(eps), lv.sgld(eps)):
         state = kernel.init(normal(1, streams(Purpose.INIT, chains), 0, 3, dtype=torch.float64))
         for step in range(40):
-            noise = KINDS[kernel.noise_kind](1, streams(Purpose.POSITION, chains), step, 3, dtype=torch.float64)
+            noise = KINDS[kernel.traits.noise_kind](1, streams(Purpose.POSITION, chains), step, 3, dtype=torch.float64)
             own = uniform(1, streams(Purpose.GRADIENT, chains), step, 2, dtype=torch.float64).sign()
             evaluation = lv.targets.Evaluation(torch.zeros(len(chains)), state.position + own[:, [0, 1, 1]])
             state = kernel.step(state, evaluation, noise[None])

@@ -15,11 +15,11 @@ NUM_CHAINS = 200_000
 
 def variance(kernel, start, steps):
     """Return the variance over independent chains of one element on N(0, 1), and its standard error."""
-    chains = lv.noise.stream(lv.noise.Purpose.POSITION)
-    position = start**0.5 * lv.noise.normal(0, lv.noise.stream(lv.noise.Purpose.INIT), 0, NUM_CHAINS, dtype=torch.float64)
+    chains = lv.random.stream(lv.random.Purpose.POSITION)
+    position = start**0.5 * lv.random.normal(0, lv.random.stream(lv.random.Purpose.INIT), 0, NUM_CHAINS, dtype=torch.float64)
     state = kernel.init(position)
     for step in range(steps):
-        state = step_by_hand(kernel, state, state.position, lv.noise.normal(0, chains, step, NUM_CHAINS, dtype=torch.float64))
+        state = step_by_hand(kernel, state, state.position, lv.random.normal(0, chains, step, NUM_CHAINS, dtype=torch.float64))
     found = state.position.var().item()
     return found, found * (2 / NUM_CHAINS) ** 0.5
 

@@ -20,11 +20,11 @@ NUM, LAM, EPS, STEPS = 60_000, 1.0, 0.01, 900
 
 def variance(kernel):
     """Return the variance over elements, each of which is a chain."""
-    position = lv.noise.normal(2, lv.noise.stream(lv.noise.Purpose.INIT), 0, NUM)
+    position = lv.random.normal(2, lv.random.stream(lv.random.Purpose.INIT), 0, NUM)
     state = kernel.init(position)
     for step in range(STEPS):
         state = step_by_hand(
-            kernel, state, state.position, lv.noise.normal(2, lv.noise.stream(lv.noise.Purpose.POSITION), step, NUM)
+            kernel, state, state.position, lv.random.normal(2, lv.random.stream(lv.random.Purpose.POSITION), step, NUM)
         )
     return state.position.var().item()
 
@@ -50,10 +50,12 @@ def test_sgrld_needs_gamma_where_the_metric_moves():
     def run(correction):
         kernel = lv.sgrld(EPS, metric=information, correction=correction)
         chains = 4_000
-        streams = lv.noise.streams(lv.noise.Purpose.POSITION, range(chains))
-        state = kernel.init(lv.noise.normal(3, lv.noise.streams(lv.noise.Purpose.INIT, range(chains)), 0, 1, dtype=torch.float64))
+        streams = lv.random.streams(lv.random.Purpose.POSITION, range(chains))
+        state = kernel.init(
+            lv.random.normal(3, lv.random.streams(lv.random.Purpose.INIT, range(chains)), 0, 1, dtype=torch.float64)
+        )
         for step in range(500):
-            state = step_by_hand(kernel, state, state.position, lv.noise.normal(3, streams, step, 1, dtype=torch.float64))
+            state = step_by_hand(kernel, state, state.position, lv.random.normal(3, streams, step, 1, dtype=torch.float64))
         return state.position.var().item()
 
     assert abs(run(True) - 1) < 5 * math.sqrt(2 / 4_000) + 2 * EPS

@@ -8,26 +8,26 @@ from sampler_table import TABLE, build
 from stepping import step as step_by_hand
 
 import langevin as lv
-from langevin.drifts import Adam, Momentum, Total
-from langevin.preconditioners import RMS, Fisher, Identity
+from langevin.kernels.drifts import Adam, Momentum, Total
+from langevin.kernels.preconditioners import RMS, Fisher, Identity
 
 TARGET = lv.targets.gaussian([[1.0, 0.9], [0.9, 1.0]])
-ONE_STREAM = lv.noise.stream(lv.noise.Purpose.POSITION)
+ONE_STREAM = lv.random.stream(lv.random.Purpose.POSITION)
 
 
 def start(chains=3, dim=2, dtype=torch.float64):
-    return lv.noise.normal(7, lv.noise.streams(lv.noise.Purpose.INIT, range(chains)), 0, dim, dtype=dtype)
+    return lv.random.normal(7, lv.random.streams(lv.random.Purpose.INIT, range(chains)), 0, dim, dtype=dtype)
 
 
 def path(kernel, steps=50, position=None, gradient=None):
     """Return the positions after each step, (steps, chains, dim)."""
     position = start() if position is None else position
     gradient = (lambda theta: TARGET.evaluate(theta).gradient) if gradient is None else gradient
-    streams = lv.noise.streams(lv.noise.Purpose.POSITION, range(len(position)))
+    streams = lv.random.streams(lv.random.Purpose.POSITION, range(len(position)))
     state, positions = kernel.init(position), []
     for step in range(steps):
-        noise = lv.noise.normal(0, streams, step, position.shape[-1], dtype=position.dtype)
-        if kernel.num_noises > 1:  # the paper's kernels have one noise; it belongs to the last slot, the velocity
+        noise = lv.random.normal(0, streams, step, position.shape[-1], dtype=position.dtype)
+        if kernel.traits.num_noises > 1:  # the paper's kernels have one noise; it belongs to the last slot, the velocity
             noise = torch.stack([torch.zeros_like(noise), noise])
         state = step_by_hand(kernel, state, gradient(state.position), noise)
         positions.append(state.position)
@@ -37,7 +37,7 @@ def path(kernel, steps=50, position=None, gradient=None):
 BIASED = [name for name, entry in TABLE.items() if "bias_factor" in entry.settings]
 
 
-@pytest.mark.parametrize("name", [name for name in BIASED if build(name).num_noises == 1])
+@pytest.mark.parametrize("name", [name for name in BIASED if build(name).traits.num_noises == 1])
 def test_without_bias_it_is_sgld(name):
     assert torch.equal(path(build(name, 0.02, bias_factor=0.0)), path(lv.sgld(0.02)))
 
@@ -53,7 +53,7 @@ def test_a_bias_factor_that_is_a_schedule_is_that_of_each_step(name):
     annealed = build(name, 0.02, bias_factor=schedule)
     state = annealed.init(start())
     for step in range(6):
-        noise = lv.noise.normal(7, range(annealed.num_noises), step, 6, dtype=torch.float64).reshape(-1, 3, 2)
+        noise = lv.random.normal(7, range(annealed.traits.num_noises), step, 6, dtype=torch.float64).reshape(-1, 3, 2)
         gradient = TARGET.evaluate(state.position).gradient
         expected = step_by_hand(build(name, 0.02, bias_factor=schedule(step)), state, gradient, noise)
         state = step_by_hand(annealed, state, gradient, noise)
@@ -194,12 +194,12 @@ def test_any_drift_goes_with_any_preconditioner(drift, metric):
     kernel = lv.compose(0.02, drift=bias, preconditioner=preconditioner)
     plain = lv.compose(0.02, preconditioner=preconditioner)
     state = kernel.init(start())
-    noise = lv.noise.normal(1, lv.noise.streams(lv.noise.Purpose.POSITION, range(3)), 0, 2, dtype=torch.float64)
+    noise = lv.random.normal(1, lv.random.streams(lv.random.Purpose.POSITION, range(3)), 0, 2, dtype=torch.float64)
     for _ in range(3):
         gradient = TARGET.evaluate(state.position).gradient
-        split = len(bias.memory)
-        averages, rest = state.memory[:split], state.memory[split:]
-        without = step_by_hand(plain, state._replace(memory=rest), gradient, noise)
+        split = len(bias.state_names)
+        averages, rest = state.tensors[:split], state.tensors[split:]
+        without = step_by_hand(plain, state._replace(tensors=rest), gradient, noise)
         updated = preconditioner.update(rest, gradient, float(state.step > 0))
         push = preconditioner.apply(preconditioner.metric(updated, state.position), bias.bias(averages))
         state = step_by_hand(kernel, state, gradient, noise)

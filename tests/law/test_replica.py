@@ -10,9 +10,9 @@ import torch
 from scipy.special import ndtr, ndtri
 
 import langevin as lv
-from langevin.engines import run_blocks
-from langevin.gradients import minibatch
-from langevin.store.replicas import swap_rates
+from langevin.execution import run_blocks
+from langevin.storage.replicas import swap_rates
+from langevin.targets.gradients import minibatch
 
 double = torch.float64
 EPS, HOT, NOISE = 0.004, 6.0, 2.2
@@ -71,9 +71,9 @@ def found(energy_noise, groups=1500, num_steps=900, kernel=None):
     settings = {"num_steps": num_steps, "warmup": 500, "thin": 20, "compile": False, "seed": 1}
     init = torch.cat([torch.full((groups, 1), side, dtype=double) for side in (1.0, -1.0)])
     if energy_noise is None:
-        samples = lv.sample(kernel, lv.targets.energy(lambda theta: wells(theta).sum()), init, **settings)
+        samples = lv.sample(lv.targets.energy(lambda theta: wells(theta).sum()), sampler=kernel, init=init, **settings)
     else:
-        samples = lv.sample(kernel, NOISY, init, data=QUANTILES, batch_size=1, batches="white", **settings)
+        samples = lv.sample(NOISY, sampler=kernel, init=init, data=QUANTILES, batch_size=1, batches="white", **settings)
     cold, hot = samples.draws[..., 0], samples.replicas.draws[1::2, :, 0]
     values = [(cold < 0).double(), cold**2, hot**2]
     return [(float(value.mean()), float(value.mean(1).std()) / len(value) ** 0.5) for value in values], samples
@@ -123,7 +123,7 @@ def test_the_noise_of_the_energy_is_followed():
     kernel = lv.replica_exchange(lv.sgld(EPS), temperatures=(1.0, HOT), swap_every=1, energy_noise="auto")
     gradient = minibatch(NOISY, QUANTILES, 1, seed=5, chains=range(400), batches="white")
     *_, trace = run_blocks(kernel, gradient, torch.ones(400, 1, dtype=double), seed=5, chains=range(400), num_steps=300)
-    variance = trace.state.memory[kernel.memory.index("energy_variance")]
+    variance = trace.state.tensors[kernel.state_names.index("energy_variance")]
     error = float(variance.std()) / 20
     assert float(variance[::2].mean()) == pytest.approx(NOISE**2, abs=5 * error + 0.02)  # 0.02: the steps' own residual
     measured, _ = found("auto")
@@ -146,11 +146,11 @@ def test_a_swap_keeps_velocities_in_step_with_positions(name):
     """
     kernel = lv.replica_exchange(KERNELS[name], temperatures=(1.0, 3.0), swap_every=1)
     init = (
-        lv.noise.normal(0, 7, 0, 8000, dtype=double).reshape(4000, 2)
+        lv.random.normal(0, 7, 0, 8000, dtype=double).reshape(4000, 2)
         * torch.tensor([1.0, 3.0**0.5], dtype=double).repeat(2000)[:, None]
     )
     target = lv.targets.gaussian(torch.eye(2, dtype=double))
-    samples = lv.sample(kernel, target, init, num_steps=160, warmup=60, thin=5, compile=False, seed=2).replicas
+    samples = lv.sample(target, sampler=kernel, init=init, num_steps=160, warmup=60, thin=5, compile=False, seed=2).replicas
     for k, tau in enumerate((1.0, 3.0)):
         square = samples.draws[k::2].square().mean((1, 2)) / tau
         bias = 0.015 if name in ("sghmc", "sgnht") else 0.0  # these have an error of O(h) or O(h^2)
@@ -162,9 +162,9 @@ def test_without_swaps_every_chain_is_the_sampler_itself():
     target, init = lv.targets.gaussian(torch.eye(2, dtype=double)), torch.ones(4, 2, dtype=double)
     for inner in KERNELS.values():
         kernel = lv.replica_exchange(inner, temperatures=(1.0, 4.0), swap_every=1000)
-        samples = lv.sample(kernel, target, init, num_steps=30, compile=False).replicas
+        samples = lv.sample(target, sampler=kernel, init=init, num_steps=30, compile=False).replicas
         for k, tau in enumerate((1.0, 4.0)):
-            alone = lv.sample(dataclasses.replace(inner, temperature=tau), target, init, num_steps=30, compile=False)
+            alone = lv.sample(target, sampler=dataclasses.replace(inner, temperature=tau), init=init, num_steps=30, compile=False)
             assert torch.equal(samples.draws[k::2], alone.draws[k::2]), inner.name
 
 
@@ -172,8 +172,8 @@ def test_a_run_on_disk_hands_out_the_cold_chains_too(tmp_path):
     target, init = lv.targets.energy(lambda theta: wells(theta).sum()), torch.ones(6, 1, dtype=double)
     kernel = lv.replica_exchange(lv.sghmc(EPS), temperatures=(1.0, 2.0, 6.0), swap_every=3, energy_noise="auto")
     settings = {"num_steps": 60, "warmup": 10, "compile": False, "seed": 4}
-    memory = lv.sample(kernel, target, init, **settings)
-    disk = lv.sample(kernel, target, init, out=tmp_path / "run", **settings)
+    memory = lv.sample(target, sampler=kernel, init=init, **settings)
+    disk = lv.sample(target, sampler=kernel, init=init, out=tmp_path / "run", **settings)
     loaded = lv.load_samples(tmp_path / "run")
     assert memory.draws.shape == (2, 50, 1)
     assert memory.replicas.draws.shape == (6, 50, 1)
@@ -183,14 +183,14 @@ def test_a_run_on_disk_hands_out_the_cold_chains_too(tmp_path):
         assert [status.chain for status in samples.status] == [0, 3]
         assert samples.temperature == 1.0
         assert samples.replicas.temperatures == (1.0, 2.0, 6.0)
-    running = lv.sample(kernel, target, init, keep="moments", **settings)
+    running = lv.sample(target, sampler=kernel, init=init, keep="moments", **settings)
     torch.testing.assert_close(running.moments.mean, memory.draws.mean(1))
 
 
 def test_a_ladder_with_a_gap_is_said():
     target = lv.targets.gaussian(torch.eye(30, dtype=double))
     kernel = lv.replica_exchange(lv.sgld(0.05), temperatures=(1.0, 1.3, 20.0))
-    samples = lv.sample(kernel, target, torch.zeros(12, 30, dtype=double), num_steps=400, warmup=200, compile=False)
+    samples = lv.sample(target, sampler=kernel, init=torch.zeros(12, 30, dtype=double), num_steps=400, warmup=200, compile=False)
     assert samples.trust["swaps"].is_fine is False
     assert "temperatures 2 and 3 of the ladder" in samples.trust["swaps"].sentence
     assert samples.trust["temperature"].value == pytest.approx(1.0, abs=0.15)  # of the cold chains alone
@@ -208,7 +208,7 @@ def test_a_ladder_with_a_gap_is_said():
         ({"energy_noise": "learn"}, "energy_noise=.*got 'learn'"),
         ({"kernel": lv.sgld("auto")}, "kernel=.*numbers"),
         ({"kernel": lv.sgld(0.1, temperature=0.0)}, "kernel=.*temperature > 0"),
-        ({"kernel": lv.replica_exchange(lv.sgld(0.1))}, "kernel=.*do not meet"),
+        ({"kernel": lv.replica_exchange(lv.sgld(0.1))}, "kernel=.*do not interact"),
         ({"kernel": "sgld"}, "kernel=.*a sampler"),
     ],
 )
@@ -221,6 +221,6 @@ def test_minibatches_without_a_correction_are_refused_and_so_is_a_step_without_c
     kernel = lv.replica_exchange(lv.sgld(EPS), temperatures=(1.0, HOT))
     init = torch.ones(2, 1, dtype=double)
     with pytest.raises(ValueError, match=r'batch_size=.*energy_noise="auto"'):
-        lv.sample(kernel, NOISY, init, data=QUANTILES, batch_size=1, num_steps=10)
+        lv.sample(NOISY, sampler=kernel, init=init, data=QUANTILES, batch_size=1, num_steps=10)
     with pytest.raises(ValueError, match=r"inputs=.*a chance for each chain"):
         kernel.step(kernel.init(init), lv.targets.Evaluation(init[:, 0], init), torch.zeros(1, 2, 1))

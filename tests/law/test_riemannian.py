@@ -13,12 +13,14 @@ from stepping import step as step_by_hand
 
 import langevin as lv
 from langevin.kernels import Scaled
-from langevin.scales import Dense
 from langevin.targets import Evaluation
+from langevin.targets.metric import Dense
 
 
 def noises(step, shape, seed=7):
-    return lv.noise.normal(seed, lv.noise.streams(lv.noise.Purpose.POSITION, range(shape[0])), step, shape[1], dtype=torch.float64)
+    return lv.random.normal(
+        seed, lv.random.streams(lv.random.Purpose.POSITION, range(shape[0])), step, shape[1], dtype=torch.float64
+    )
 
 
 def squares(kernel, start, gradient, steps, observe):
@@ -47,7 +49,7 @@ TRUE = MOMENTS[1] / MOMENTS[0]
 def error_on_steep(eps, **settings):
     """Return the relative error of E x^2, and the standard error of that."""
     kernel = lv.sgrhmc(eps, metric=lambda x: (1 / (1 + x * x))[:, None], beta=0.5, **settings)
-    start = TRUE**0.5 * lv.noise.normal(0, lv.noise.streams(lv.noise.Purpose.INIT, range(CHAINS)), 0, 1, dtype=torch.float64)
+    start = TRUE**0.5 * lv.random.normal(0, lv.random.streams(lv.random.Purpose.INIT, range(CHAINS)), 0, 1, dtype=torch.float64)
     found, chance = squares(kernel, start, lambda x: 3 * torch.tanh(3 * x) + x / 2, int(10 / eps), lambda x: x[:, 0] ** 2)
     return float(found) / TRUE - 1, float(chance) / TRUE
 
@@ -162,16 +164,14 @@ def test_for_small_steps_it_is_the_general_form_with_its_d_and_q():
         return torch.cat([torch.cat([zero, -at], 1), torch.cat([at.mT, zero], 1)])
 
     position, velocity = START, torch.tensor([[0.5, -1.0], [0.2, 0.9]], dtype=torch.float64)
-    evaluation = Evaluation(torch.tensor(torch.nan), banana(position))
+    evaluation, silent = Evaluation(torch.tensor(torch.nan), banana(position)), torch.zeros(2, 2, 2, dtype=torch.float64)
     for h in (2e-3, 1e-3):
         drag = friction * h / 2
         beta = (1 - drag) / (1 + drag)
         ours = lv.sgrhmc(h * h * (1 + beta) / 2, metric=newton, beta=beta)
         general = lv.complete_recipe(h, diffusion=diffusion, curl=curl, num_auxiliary=1)
         moved = [
-            kernel.update(
-                position, evaluation, torch.zeros(kernel.num_noises, 2, 2, dtype=torch.float64), (velocity,), kernel.inputs(0)
-            )
+            kernel.update(position, evaluation, silent[: kernel.traits.num_noises], (velocity,), kernel.inputs(0))
             for kernel in (ours, general)
         ]
         gap.append(max(float((moved[0][0] - moved[1][0]).abs().max()), float((moved[0][1][0] - moved[1][1][0]).abs().max())))

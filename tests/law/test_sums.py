@@ -12,15 +12,15 @@ from scipy.integrate import quad
 from stepping import step as step_by_hand
 
 import langevin as lv
-from langevin.drifts import Adadelta, Adam, AdamFull, Momentum, Total
-from langevin.gradient_noise import FollowedNoise
 from langevin.kernels import Scaled
-from langevin.preconditioners import RMS
-from langevin.scales import Diagonal
+from langevin.kernels.drifts import Adadelta, Adam, AdamFull, Momentum, Total
+from langevin.kernels.gradient_noise import FollowedNoise
+from langevin.kernels.preconditioners import RMS
 from langevin.targets import Evaluation
+from langevin.targets.metric import Diagonal
 
 DIM = 3
-ROOT = lv.noise.normal(5, range(DIM), 0, DIM, dtype=torch.float64)
+ROOT = lv.random.normal(5, range(DIM), 0, DIM, dtype=torch.float64)
 PRECISION = ROOT @ ROOT.mT + 0.2 * torch.eye(DIM, dtype=torch.float64)
 SUM = Total((Momentum(2.0, beta=0.5), Adam(30.0, betas=(0.95, 0.999), eps_root=0.3), Momentum(8.0, beta=0.99)))
 FULL = Total((Momentum(2.0, beta=0.5), AdamFull(5.0, betas=(0.9, 0.99), eps_root=0.3)))
@@ -31,7 +31,7 @@ def recursion(kernel, frozen):
 
     The gradient's own noise stands first among the n.
     """
-    count, inputs = kernel.num_noises, kernel.inputs(10**6)
+    count, inputs = kernel.traits.num_noises, kernel.inputs(10**6)
 
     def respond(z, gradient_noise, noise):
         position, *velocities = z.reshape(1 + count, DIM)
@@ -47,7 +47,7 @@ def recursion(kernel, frozen):
 
 def frozen_memory(kernel):
     """Return scales, and a preconditioner, of quite different entries."""
-    start = kernel.start(torch.ones(DIM, dtype=torch.float64))[kernel.num_noises :]
+    start = kernel.start(torch.ones(DIM, dtype=torch.float64))[kernel.traits.num_noises :]
     given = [torch.tensor([0.1, 2.0, 30.0], dtype=torch.float64), torch.tensor([7.0, 0.5, 0.02], dtype=torch.float64)]
     return tuple(given[k] if tensor.ndim == 1 else ROOT.mT @ ROOT for k, tensor in enumerate(start))
 
@@ -57,7 +57,7 @@ def largest_step(build, frozen):
     kernel, eye, size = build(1.0), torch.eye(DIM, dtype=torch.float64), 0.0
     frozen = list(frozen)
     for part in kernel.parts:
-        own = tuple(frozen.pop(0) for _ in part.scale_memory)
+        own = tuple(frozen.pop(0) for _ in part.scale_names)
         size = size + 2 * part.bias_factor * (1 - part.smoothing) / (1 + part.smoothing) * part.scale(own, eye)
     root = 1.0 if not frozen else (0.1 + frozen[0] ** 0.5) ** -0.5
     size = root * (size + 2 * eye) * (root if not frozen else root[:, None])
@@ -123,14 +123,14 @@ def test_a_full_noise_is_absorbed_by_a_sum_of_momenta():
 
 # Reductions
 
-START = lv.noise.normal(1, range(4), 0, DIM, dtype=torch.float64)
+START = lv.random.normal(1, range(4), 0, DIM, dtype=torch.float64)
 
 
 def path(kernel, noise_fn=lambda noise: noise, start=START, steps=12):
     state, positions = kernel.init(start), []
     for step in range(steps):
-        noise = noise_fn(lv.noise.normal(7, range(3 * 4), step, DIM, dtype=torch.float64).reshape(3, 4, DIM))
-        state = step_by_hand(kernel, state, state.position @ PRECISION + state.position**3 / 5, noise[: kernel.num_noises])
+        noise = noise_fn(lv.random.normal(7, range(3 * 4), step, DIM, dtype=torch.float64).reshape(3, 4, DIM))
+        state = step_by_hand(kernel, state, state.position @ PRECISION + state.position**3 / 5, noise[: kernel.traits.num_noises])
         positions.append(state.position)
     return torch.stack(positions)
 
@@ -185,10 +185,10 @@ def test_off_gaussians_a_sum_is_of_second_order():
     size, errors = 60_000, {}
     for eps in (0.16, 0.08):
         kernel = lv.compose(eps, drift=Total((Momentum(1.0, beta=0.5), Momentum(1.0, beta=0.8))), invariant=True)
-        state = kernel.init(true**0.5 * lv.noise.normal(0, lv.noise.stream(lv.noise.Purpose.INIT), 0, size))
+        state = kernel.init(true**0.5 * lv.random.normal(0, lv.random.stream(lv.random.Purpose.INIT), 0, size))
         for step in range(int(6 / eps)):
             gradient = 3 * torch.tanh(3 * state.position) + state.position / 2
-            state = step_by_hand(kernel, state, gradient, lv.noise.normal(7, range(3), step, size))
+            state = step_by_hand(kernel, state, gradient, lv.random.normal(7, range(3), step, size))
         errors[eps] = state.position.double().square().mean().item() / true - 1
     chance = ((fourth - true**2) / size) ** 0.5 / true
     assert errors[0.16] > 8 * chance
@@ -200,7 +200,7 @@ def test_off_gaussians_a_sum_is_of_second_order():
 
 def test_sample_freezes_scales_and_preconditioner_after_the_warm_up():
     kernel = lv.compose(0.02, drift=SUM, preconditioner=RMS(eps=0.1), invariant=True)
-    assert kernel.memory == (
+    assert kernel.state_names == (
         "velocity_0", "velocity_1", "velocity_2", "passing_velocity", "square_average_1", "metric_average"
     )  # fmt: skip
     frozen = kernel.for_run(50, START)
@@ -209,11 +209,11 @@ def test_sample_freezes_scales_and_preconditioner_after_the_warm_up():
     for step in range(60):
         state = step_by_hand(frozen, state, state.position.sin() + step, torch.zeros(4, 4, DIM, dtype=torch.float64))
         if step == 49:
-            at_freezing = state.memory[4:]
-    assert all(torch.equal(now, then) for now, then in zip(state.memory[4:], at_freezing, strict=True))
+            at_freezing = state.tensors[4:]
+    assert all(torch.equal(now, then) for now, then in zip(state.tensors[4:], at_freezing, strict=True))
     assert "guaranteed from step 50 on" in frozen.description
     assert "dθ = -P (grad U" in frozen.description
-    with pytest.raises(ValueError, match=r"warmup=.*in which the scale is learnt"):
+    with pytest.raises(ValueError, match=r"warmup=.*in which the scale is estimated"):
         kernel.for_run(0, START)
 
 
@@ -224,12 +224,14 @@ WIDE = lv.targets.gaussian(torch.diag(torch.tensor([1.0, 0.1, 0.01])))
 
 @pytest.mark.slow
 def test_compiled_steps_equal_eager_ones():
-    eager, compiled = (lv.sample(lv.compose(0.005, **PARTS), WIDE, START, compile=compile, **RUN) for compile in (False, True))
+    eager, compiled = (
+        lv.sample(WIDE, sampler=lv.compose(0.005, **PARTS), init=START, compile=compile, **RUN) for compile in (False, True)
+    )
     torch.testing.assert_close(eager.draws, compiled.draws, rtol=1e-9, atol=1e-9)
 
 
 def test_auto_finds_a_step_for_a_sum_with_a_preconditioner(capsys):
-    samples = lv.sample(lv.compose("auto", **PARTS), WIDE, START, compile=False, **RUN)
+    samples = lv.sample(WIDE, sampler=lv.compose("auto", **PARTS), init=START, compile=False, **RUN)
     assert "step_size" in capsys.readouterr().out
     assert samples.draws.isfinite().all()
 
@@ -238,7 +240,7 @@ def test_noise_scale_and_reach_are_sums():
     kernel = lv.compose(0.03, drift=Total((Momentum(2.0, beta=0.5), Momentum(8.0, beta=0.9))), invariant=True)
     inputs = kernel.inputs(0)
     assert kernel.noise_scale(inputs) == pytest.approx(math.sqrt(0.03 * (1 + 2 * 0.25 / 2 + 8 * 0.01 / 2)))
-    assert float(kernel.reach(kernel.start(torch.zeros(1)), inputs)) == pytest.approx(0.03 * (1 + 10))
+    assert float(kernel.total_response(kernel.start(torch.zeros(1)), inputs)) == pytest.approx(0.03 * (1 + 10))
 
 
 REFUSED = {
@@ -247,7 +249,7 @@ REFUSED = {
     "a metric that moves": (
         {"drift": SUM, "preconditioner": lv.preconditioners.Fisher(torch.diag)},
         ValueError,
-        r"preconditioner=.*does not look at positions.*Fisher",
+        r"preconditioner=.*does not depend on the position.*Fisher",
     ),
     "noise to be learnt": ({"drift": SUM, "noise": "corrected"}, ValueError, r"noise=.*one average only.*corrected"),
     "noise beside a matrix": (

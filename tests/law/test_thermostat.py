@@ -25,21 +25,21 @@ NUM_CHAINS = 2_000
 
 def run(kernel, gradient, *, root=None, noise=0.0, dim=1, steps=1_500, warmup=500, friction=0.0, num_chains=NUM_CHAINS, seed=3):
     """Return the chains' means (chain, dim) of θ, θ^2, v^2 in units of ε, ξ, ξ^2, θ U'(θ), and θ_i θ_j of two elements."""
-    chains, purposes = range(num_chains), lv.noise.Purpose
+    chains, purposes = range(num_chains), lv.random.Purpose
     eps, tau = kernel.inputs(0).step_size, kernel.temperature
     root = noise * torch.eye(dim, dtype=torch.float64) if root is None else torch.tensor(root)  # of the noise's covariance
 
     def normal(purpose, step):
-        return lv.noise.normal(seed, lv.noise.streams(purpose, chains), step, dim, dtype=torch.float64)
+        return lv.random.normal(seed, lv.random.streams(purpose, chains), step, dim, dtype=torch.float64)
 
     state = kernel.init(normal(purposes.INIT, 0))
-    start = (eps * tau) ** 0.5 * normal(purposes.INIT, 1), state.memory[1] + friction
-    state = state._replace(memory=start)
+    start = (eps * tau) ** 0.5 * normal(purposes.INIT, 1), state.tensors[1] + friction
+    state = state._replace(tensors=start)
     sums = 0.0
     for step in range(warmup + steps):
         exact = gradient(state.position)
         if step >= warmup:
-            (v, xi), x = state.memory, state.position
+            (v, xi), x = state.tensors, state.position
             rows = (x, x**2, v**2 / eps, xi.expand_as(x), xi.expand_as(x) ** 2, x * exact, x * x.flip(-1))
             sums = sums + torch.stack(rows)
         noisy = Evaluation(torch.tensor(torch.nan), exact + normal(purposes.GRADIENT, step) @ root.mT)
@@ -127,13 +127,13 @@ def test_a_thermostat_that_stands_still_is_sghmc(elementwise, settings):
     other = lv.sghmc(0.03, beta=0.8, temperature=ours.temperature)
     one, two = ours.init(torch.ones(4, 3, dtype=torch.float64)), other.init(torch.ones(4, 3, dtype=torch.float64))
     for step in range(50):
-        noise = lv.noise.normal(1, range(4), step, 3, dtype=torch.float64)[None]
+        noise = lv.random.normal(1, range(4), step, 3, dtype=torch.float64)[None]
         one, two = (
             kernel.step(state, Evaluation(torch.tensor(0.0), state.position**3), noise)
             for kernel, state in ((ours, one), (other, two))
         )
     torch.testing.assert_close(one.position, two.position, rtol=1e-12, atol=1e-14)
-    assert one.memory[1].abs().max() < 1e-14
+    assert one.tensors[1].abs().max() < 1e-14
 
 
 # The law of all three, exact gradients

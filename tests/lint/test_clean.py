@@ -39,7 +39,7 @@ def test_nothing_is_said_in_other_dtypes(name, dtype):
     assert report.names == [], str(report)
 
 
-@pytest.mark.parametrize("name", CLEAN)
+@pytest.mark.parametrize("name", [name for name in CLEAN if name != "masked_nodes"])  # its loss takes no rows of our own
 def test_everything_is_looked_at_but_where_the_loss_is_out_of_reach(name):
     assert lv.lint(**CLEAN[name]()).skipped == ()
 

@@ -26,7 +26,7 @@ def network(dtype=torch.float32, bias=True):
     """Make a small network whose sizes are no multiples of a vector, with weights from addressed noise."""
     with torch.random.fork_rng():  # torch's own initialisation draws from the global generator, which tests leave alone
         model = nn.Sequential(nn.Linear(5, 7, bias=bias), nn.Tanh(), nn.Linear(7, 3, bias=bias)).to(dtype)
-    weights = lv.noise.normal(1, lv.noise.stream(lv.noise.Purpose.INIT), 0, sum(p.numel() for p in model.parameters()))
+    weights = lv.random.normal(1, lv.random.stream(lv.random.Purpose.INIT), 0, sum(p.numel() for p in model.parameters()))
     nn.utils.vector_to_parameters((0.3 * weights).to(dtype), model.parameters())
     return model
 
@@ -37,9 +37,9 @@ def build(name, params, **changes):
 
 
 def data(dtype=torch.float32, rows=11):
-    at = lv.noise.stream(lv.noise.Purpose.DATA)
-    x = lv.noise.normal(2, at, 0, rows * 5, dtype=torch.float64).reshape(rows, 5)
-    y = lv.noise.normal(2, at, 1, rows * 3, dtype=torch.float64).reshape(rows, 3)
+    at = lv.random.stream(lv.random.Purpose.DATA)
+    x = lv.random.normal(2, at, 0, rows * 5, dtype=torch.float64).reshape(rows, 5)
+    y = lv.random.normal(2, at, 1, rows * 3, dtype=torch.float64).reshape(rows, 3)
     return x.to(dtype), y.to(dtype)
 
 
@@ -72,7 +72,7 @@ BAD = {
     "weight decay beside a prior": (
         lambda: lv.optim.SGLD([{"params": one(), "weight_decay": 0.1}], lr=0.1, num_data=10, prior=GAUSSIAN),
         ValueError,
-        r"weight_decay=.*beside prior=GaussianPrior.*0\.1",
+        r"weight_decay=.*together with prior=GaussianPrior.*0\.1",
     ),
     "fused as a number": (lambda: lv.optim.SGLD(one(), lr=0.1, num_data=10, fused=0), TypeError, r"SGLD\(fused=.*got 0"),
     "fused as text": (lambda: lv.optim.SGLD(one(), lr=0.1, num_data=10, fused="x"), TypeError, r"SGLD\(fused=.*'x'"),
@@ -86,7 +86,7 @@ BAD = {
     "addresses of its own for a group": (
         lambda: lv.optim.SGLD([{"params": one()}, {"params": one(), "first_address": 8}], lr=0.1, num_data=10),
         ValueError,
-        r"the same for all groups.*got 8",
+        r"equal in all groups.*got 8",
     ),
     "schedule that is none": (
         lambda: lv.optim.MSGLD(one(), lr=0.1, num_data=10, bias_factor="linear"),

@@ -22,12 +22,11 @@ from torch._dynamo.utils import counters
 from torch._inductor import metrics
 
 import langevin as lv
-from langevin.engines.generated import DEVICES, compiled, generate, places
-from langevin.noise import KINDS, normal_reference, philox, uniform_reference
-from langevin.noise.at import normal_at
-from langevin.noise.reference import counter_words, key_words
+from langevin.execution.generated import DEVICES, compiled, generate, layout
+from langevin.execution.shards import Runs
 from langevin.optim import update
-from langevin.shards import Runs
+from langevin.random import KINDS, normal_reference, philox, uniform_reference
+from langevin.random.reference import counter_words, key_words, normal_at
 
 FLOATS = [torch.float32, torch.float64]
 SHARED = {}  # what is compiled is compiled once for all tests here
@@ -36,11 +35,11 @@ SHARED = {}  # what is compiled is compiled once for all tests here
 @pytest.fixture(autouse=True)
 def generated_code_serves_the_cpu(monkeypatch):
     """Take the generated engine instead of the fused one; noise of the plain path is that of other devices."""
-    monkeypatch.setattr(places, "DEVICES", {"cpu"})
-    monkeypatch.setattr(update, "fused_engine", lambda: None)
+    monkeypatch.setattr(layout, "DEVICES", {"cpu"})
+    monkeypatch.setattr(update, "has_fused_engine", lambda: False)
     monkeypatch.setitem(KINDS, "normal", normal_reference)
     monkeypatch.setitem(KINDS, "uniform", uniform_reference)
-    monkeypatch.setattr(places, "SMALL", 10)  # of the four tensors of `network` two are moved alone, two together
+    monkeypatch.setattr(layout, "SMALL", 10)  # of the four tensors of `network` two are moved alone, two together
     monkeypatch.setattr(compiled, "_written", SHARED)
     compiled._generate.cache_clear()
     yield
@@ -86,7 +85,8 @@ def moved(params, gradients, fused=None, **settings):
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_optimizer_moves_as_on_plain_torch_bit_for_bit(name, dtype, uncompiled):
-    is_elementwise = build(name, network().parameters())._kernel(build(name, network().parameters()).param_groups[0]).is_elementwise
+    optimizer = build(name, network().parameters())
+    is_elementwise = optimizer._kernel(build(name, network().parameters()).param_groups[0]).traits.elementwise
     with warnings.catch_warnings():
         warnings.simplefilter("error" if is_elementwise else "ignore")
         assert torch.equal(run(name, 4, dtype), plain(name, 4, dtype))
@@ -120,8 +120,8 @@ def test_half_precision_moves_as_on_plain_torch(dtype, master, uncompiled):
 
 
 def test_any_layout_moves_as_on_plain_torch(uncompiled):
-    at = lv.noise.stream(lv.noise.Purpose.INIT)
-    w, g = (lv.noise.normal(3, at, k, 6 * 5 * 3 * 3).view(6, 5, 3, 3) for k in range(2))
+    at = lv.random.stream(lv.random.Purpose.INIT)
+    w, g = (lv.random.normal(3, at, k, 6 * 5 * 3 * 3).view(6, 5, 3, 3) for k in range(2))
     params = [w.to(memory_format=torch.channels_last), w[0, :, :, 0].t(), w[:, 0, 0, 0].contiguous()]
     gradients = [g, g[0, :, :, 0].t().contiguous(), g[:1, 0, 0, 0].expand(6)]
     for got, want in zip(moved(params, gradients), moved(params, gradients, fused=False), strict=True):
@@ -172,7 +172,7 @@ def test_a_shard_draws_the_noise_of_its_own_elements(dtype, uncompiled):
 def test_only_gpus_are_served_and_false_means_plain_torch(monkeypatch, uncompiled):
     assert sorted(DEVICES) == ["cuda", "mps", "xpu"]
     run("SGLD", 1, fused=False)
-    monkeypatch.setattr(places, "DEVICES", DEVICES)
+    monkeypatch.setattr(layout, "DEVICES", DEVICES)
     run("SGLD", 1)
     assert uncompiled == []
 
@@ -187,7 +187,7 @@ def test_a_compiler_that_fails_leaves_plain_torch_and_says_so_once(monkeypatch):
 
     monkeypatch.setattr(compiled, "compiler", fails)
     monkeypatch.setattr(compiled, "_written", {})
-    monkeypatch.setattr(compiled, "_said", set())
+    monkeypatch.setattr(compiled, "_warned", set())
     with pytest.warns(UserWarning, match=r"failed for cpu.*plain torch.*\(no C\+\+ compiler\)$") as said:
         got = run("SGLD", 3)
     assert [Path(warning.filename).name for warning in said] == ["catalogue.py"]  # where step() was called
@@ -206,7 +206,7 @@ class Own:
 
 
 def test_a_prior_that_cannot_be_traced_runs_on_plain_torch_and_says_so_once(monkeypatch, uncompiled):
-    monkeypatch.setattr(compiled, "_said", set())
+    monkeypatch.setattr(compiled, "_warned", set())
     with pytest.warns(UserWarning, match=r"sgld with prior Own runs on plain torch") as said:
         got = run("SGLD", 3, prior=Own())
     assert [Path(warning.filename).name for warning in said] == ["catalogue.py"]
@@ -221,7 +221,7 @@ compiles = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @compiles
 def test_compiled_words_are_those_of_integers():
     """Bit for bit, at addresses, steps, seeds and chains beyond 32 bits."""
-    seed, stream, step, first = 2**64 - 12345, lv.noise.stream(lv.noise.Purpose.FOURTH, 2**32 - 2), 2**55 + 77, 2**34 - 99
+    seed, stream, step, first = 2**64 - 12345, lv.random.stream(lv.random.Purpose.FOURTH, 2**32 - 2), 2**55 + 77, 2**34 - 99
     words = torch.tensor([*key_words(seed), *counter_words(stream, step), first])
 
     def draw(words, size):
@@ -237,7 +237,7 @@ def test_compiled_words_are_those_of_integers():
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_compiled_normals_agree_to_four_units_in_the_last_place(dtype):
     """Of a normal of size one: the compiler's logarithm, sine and cosine are not those of plain torch."""
-    at = lv.noise.stream(lv.noise.Purpose.SECOND, 9)
+    at = lv.random.stream(lv.random.Purpose.SECOND, 9)
     words = torch.tensor([*key_words(2**63 + 1), *counter_words(at, 2**40), 0])
 
     def draw(words, address):

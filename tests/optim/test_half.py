@@ -20,7 +20,9 @@ def spread_of(dtype, master, steps=4000, size=10_000):
     spacing = 2.0**-8 if dtype == torch.bfloat16 else 2.0**-11  # of numbers just below 1: half that of those above
     noise, sd = 0.1 * spacing, 2.0 * spacing
     epsilon = noise**2 / 2
-    start = lv.noise.normal(3, lv.noise.stream(lv.noise.Purpose.INIT), 0, size)  # from the law itself: there is nothing to forget
+    start = lv.random.normal(
+        3, lv.random.stream(lv.random.Purpose.INIT), 0, size
+    )  # from the law itself: there is nothing to forget
     p = nn.Parameter((1 + (sd * start if master else 0 * start)).to(dtype))
     optimizer = lv.optim.SGLD([p], lr=epsilon, num_data=1, master=master)
     squares = 0.0

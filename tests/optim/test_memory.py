@@ -7,7 +7,7 @@ import torch
 from catalogue import OPTIMIZERS, build
 from torch import nn
 
-from langevin.engines.fused import clashing_rows, misfit, table_row
+from langevin.execution.fused import clashing_rows, misfit, table_row
 
 
 def test_all_is_checked_before_anything_moves():
@@ -28,7 +28,7 @@ def test_the_table_refuses_each_kind_of_tensor_with_a_reason():
         "shape": (plain, torch.zeros(3, 2), []),
         "flag": (plain, torch._neg_view(plain), []),
         "strides": (torch.zeros(2, 3), torch.zeros(3, 2).T, []),
-        "memory": (plain, plain, [torch.zeros(7)]),
+        "state": (plain, plain, [torch.zeros(7)]),
         "meta": (plain, torch.zeros(6, device="meta"), []),
         "float16": (plain.half(), plain.half(), []),
         "sparse": (plain, plain.to_sparse(), []),

@@ -49,8 +49,8 @@ def test_the_optimizer_takes_the_path_of_the_functional_sampler_bit_for_bit(name
         if prior is not None:
             gradient = gradient + prior.gradient(state.position)
         noises = [
-            lv.noise.KINDS[kernel.noise_kind](5, lv.noise.stream(purpose), step, state.position.numel(), dtype=dtype)
-            for purpose in (lv.noise.Purpose.POSITION, lv.noise.Purpose.SECOND)[: kernel.num_noises]
+            lv.random.KINDS[kernel.traits.noise_kind](5, lv.random.stream(purpose), step, state.position.numel(), dtype=dtype)
+            for purpose in (lv.random.Purpose.POSITION, lv.random.Purpose.SECOND)[: kernel.traits.num_noises]
         ]
         state = step_by_hand(kernel, state, gradient, torch.stack(noises))
         optimizer.step()
@@ -423,8 +423,8 @@ def test_the_optimizer_samples_the_posterior_of_a_linear_model():
     Tolerance: 5 standard errors over the copies, plus SGLD's known O(eps) excess, here below 1 percent.
     """
     copies, rows = 4_000, 20
-    x = lv.noise.normal(8, 0, 0, rows, dtype=torch.float64)
-    y = 0.5 * x + lv.noise.normal(8, 0, 1, rows, dtype=torch.float64)
+    x = lv.random.normal(8, 0, 0, rows, dtype=torch.float64)
+    y = 0.5 * x + lv.random.normal(8, 0, 1, rows, dtype=torch.float64)
     weight = nn.Parameter(torch.zeros(copies, dtype=torch.float64))
     optimizer = lv.optim.SGLD([weight], lr=0.02, num_data=rows, prior=lv.priors.gaussian(std=1.0), seed=3)
     for _ in range(500):

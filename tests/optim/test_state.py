@@ -47,8 +47,8 @@ def test_a_step_at_lr_zero_makes_the_state_and_nothing_else(name):
     assert torch.equal(vector(model), vector(other))
     assert optimizer.param_groups[0]["step"] == 0
     kernel = optimizer._kernel(optimizer.param_groups[0])
-    if kernel.memory:
-        assert all(set(optimizer.state[p]) == {*kernel.memory, "steps"} for p in model.parameters())
+    if kernel.state_names:
+        assert all(set(optimizer.state[p]) == {*kernel.state_names, "steps"} for p in model.parameters())
         assert {optimizer.state[p]["steps"] for p in model.parameters()} == {0}
     optimizer.param_groups[0]["lr"] = 0.02
     assert torch.equal(train(model, optimizer, 5), train(other, build(name, other.parameters()), 5))
@@ -201,7 +201,7 @@ def damage(kind):
         return {"state": {}}, "what state_dict"
     if kind == "memory missing":
         del state["state"][1]["average"]
-        return state, "the memory"
+        return state, "the entries"
     if kind == "memory as a list":
         state["state"][1]["average"] = [0.0] * 7
         return state, "of the parameter's shape"
@@ -380,7 +380,7 @@ class Loose:
 def unsaid(monkeypatch):
     from langevin.optim import update
 
-    monkeypatch.setattr(update, "_said", set())
+    monkeypatch.setattr(update, "_warned", set())
 
 
 @pytest.mark.parametrize(("prior", "reason"), [(Sech(0.3), "tanh"), (Loose(4.0), "Loose"), (Quartic(0.5), None)])

@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import langevin as lv
-from langevin.predictive.functions import rhat_limit
+from langevin.nn.predictive.functions import rhat_limit
 
 EXACT = Regression()
 X = randn(6, 3, seed=9, dtype=torch.float64)
@@ -50,8 +50,13 @@ def test_banks_are_chains_and_one_bank_is_one(tmp_path):
 
 def test_samples_of_several_runs_are_chains_of_one():
     short = lv.sample(
-        lv.sgld(1e-3), EXACT.posterior, EXACT.draws(2), data=(torch.zeros(40, 3).double(), torch.zeros(40).double()), num_steps=6,
-        compile=False, progress=False,
+        EXACT.posterior,
+        sampler=lv.sgld(1e-3),
+        init=EXACT.draws(2),
+        data=(torch.zeros(40, 3).double(), torch.zeros(40).double()),
+        num_steps=6,
+        compile=False,
+        progress=False,
     )  # fmt: skip
     found = lv.function_diagnostics(EXACT.posterior, [short, short], X)
     assert found.values.shape == (4, 6, 6)
@@ -83,7 +88,7 @@ def test_chains_that_disagree_on_predictions_are_named():
     apart = CHAINS + 0.2 * torch.arange(3).double()[:, None, None]
     found = lv.function_diagnostics(EXACT.posterior, apart, X)
     (sentence,) = found.warnings
-    assert sentence.startswith("the chains disagree on what they predict: R-hat is ")
+    assert sentence.startswith("the chains disagree on predictions: worst R-hat ")
     assert sentence in str(found)
     with pytest.warns(lv.TrustWarning, match="function_diagnostics: the chains disagree"):
         lv.function_diagnostics(EXACT.posterior, apart, X)

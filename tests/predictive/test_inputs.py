@@ -118,6 +118,9 @@ def test_a_loader_that_shuffles_is_refused_for_one_draw_too():
         average(None, SMALL[:1], UNSTABLE["shuffled"]())
 
 
+GAUSSIAN = {"transform": None, "likelihood": lv.likelihoods.gaussian(std=1.0)}
+
+
 @pytest.mark.parametrize(
     ("x", "options", "error", "match"),
     [
@@ -130,15 +133,21 @@ def test_a_loader_that_shuffles_is_refused_for_one_draw_too():
         (3, {}, TypeError, r"predict\(x=\.\.\.\) needs a tensor, a tuple or dict .* loader of them, got 3"),
         (Again([3]), {}, TypeError, r"predict\(x=\.\.\.\) needs a tensor, .*got <class 'int'>"),
         (A.numpy(), {}, TypeError, r"predict\(x=\.\.\.\) needs a tensor, .*ndarray"),
+        (A.to_sparse(), {"batch_size": 2}, TypeError, r"predict\(x=\.\.\.\) needs dense tensors, or batch_size=None"),
         ((A, B[:4]), {"batch_size": 2}, ValueError, r"predict\(x=\.\.\.\) needs tensors with as many rows each, got \[10, 4\]"),
         (A, {"batch_size": 3, "transform": lambda z: z.mean()}, ValueError, r"predict\(transform=\.\.\.\) needs a row per row"),
         (A, {"batch_size": 3, "transform": lambda z: z.T}, ValueError, r"predict\(transform=\.\.\.\) needs a row per row"),
         (A, {"batch_size": 4, "transform": lambda z: z[:, : len(z) - 1]}, ValueError, r"predict\(model=.*rows of one shape"),
         (A, {"transform": lambda z: [z]}, TypeError, r"predict\(transform=\.\.\.\) needs .*a tensor, got <class 'list'>"),
-        (A, {"likelihood": "categorical"}, ValueError, r"predict\(transform=\.\.\.\) needs to be given in place of a likelihood"),
-        (A, {"y": torch.zeros(9)}, ValueError, r"predict\(y=\.\.\.\) needs a target for each row of x, at least 10, got '9"),
+        (A, {"likelihood": "categorical"}, ValueError, r"predict\(transform=\.\.\.\) needs likelihood=None"),
+        (
+            A,
+            {**GAUSSIAN, "y": torch.zeros(9, 2)},
+            ValueError,
+            r"predict\(y=\.\.\.\) needs a target for each row of x, at least 10, got '9",
+        ),
         (A, {"y": torch.zeros(11)}, ValueError, r"predict\(y=\.\.\.\) needs a likelihood"),
-        (A, {"y": [0] * 10}, TypeError, r"predict\(y=\.\.\.\) needs a tensor of targets"),
+        (A, {**GAUSSIAN, "y": [0] * 10}, TypeError, r"predict\(y=\.\.\.\) needs a tensor of targets"),
     ],
 )
 def test_inputs_that_cannot_be_averaged_are_refused(tmp_path, x, options, error, match):

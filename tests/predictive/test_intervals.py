@@ -9,7 +9,7 @@ import scipy.stats
 import torch
 from predict_models import randn
 
-from langevin.predictive.intervals import quantile
+from langevin.nn.predictive.prediction import quantile
 from langevin.targets import likelihoods
 
 OUTPUTS = 3 * randn(5, 4, 2, seed=1, dtype=torch.float64)  # five draws, four rows, mean and log-variance
@@ -50,7 +50,7 @@ def test_counts_have_the_first_whole_number_that_is_enough(probability):
 def test_several_targets_a_row_and_many_rows_are_each_their_own(monkeypatch):
     outputs = randn(7, 5, 3, seed=2, dtype=torch.float64)
     whole = quantile("test", likelihoods.gaussian(0.3), outputs, 0.8)
-    monkeypatch.setattr("langevin.predictive.intervals._NUMBERS_AT_ONCE", 1)
+    monkeypatch.setattr("langevin.nn.predictive.prediction._NUMBERS_AT_ONCE", 1)
     torch.testing.assert_close(quantile("test", likelihoods.gaussian(0.3), outputs, 0.8), whole)
     one = quantile("test", likelihoods.gaussian(0.3), outputs[:, 2, 1:2], 0.8)
     torch.testing.assert_close(whole[2, 1:2], one)

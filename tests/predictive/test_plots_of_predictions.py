@@ -16,7 +16,7 @@ from predict_models import Regression, randn, seeded
 from torch import nn
 
 import langevin as lv
-from langevin.predictive.plots import calibration_bins, regression_band, reliability_diagram, risk_coverage, risks
+from langevin.nn.predictive.plots import calibration_bins, regression_band, reliability_diagram, risk_coverage, risks
 
 EXACT = Regression()
 X = randn(300, 3, seed=3, dtype=torch.float64)

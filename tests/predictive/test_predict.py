@@ -8,9 +8,10 @@ import pytest
 import torch
 from predict_models import Regression, bank_of, randn, seeded, small, stacked
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import langevin as lv
-from langevin.predictive import draws as draws_module
+from langevin.nn.predictive import draws as draws_module
 
 EXACT = Regression()
 NEW = 2 * randn(6, 3, seed=9, dtype=torch.float64)
@@ -100,8 +101,10 @@ def test_an_infinite_variance_stays_infinite():
     assert torch.isfinite(found.epistemic).all()
 
 
-SHORT = lv.sample(lv.sgld(1e-3), EXACT.posterior, EXACT.draws(4), data=(NEW[:0].new_zeros(40, 3), torch.zeros(40).double()),
-                  num_steps=5, compile=False, progress=False)  # fmt: skip
+SHORT_DATA = (NEW[:0].new_zeros(40, 3), torch.zeros(40).double())
+SHORT = lv.sample(
+    EXACT.posterior, sampler=lv.sgld(1e-3), init=EXACT.draws(4), data=SHORT_DATA, num_steps=5, compile=False, progress=False
+)
 
 
 def modules_of(draws):
@@ -233,7 +236,7 @@ def test_it_says_in_words_what_it_is():
 
 POISSON = lv.Posterior(EXACT.model, "poisson", prior=lv.priors.gaussian(std=1.0), num_data=40)
 BAD = {
-    "no likelihood": (lambda: lv.predict(None, CLASSES, DEEP), TypeError, r"predict\(likelihood=.*says nothing of y, got None"),
+    "no likelihood": (lambda: lv.predict(None, CLASSES, DEEP), TypeError, r"predict\(likelihood=.*has no likelihood, got None"),
     "an unknown likelihood": (lambda: lv.predict(None, CLASSES, DEEP, likelihood="x"), ValueError, r"likelihood=.*'x'"),
     "no draws": (lambda: lv.predict(None, [], DEEP, likelihood="poisson"), ValueError, r"predict\(draws=.*at least one readable"),
     "an empty bank": (
@@ -269,7 +272,13 @@ BAD = {
         lambda: lv.predict(None, [seeded(lambda: nn.LSTM(3, 2))], DEEP.float(), likelihood="poisson"), TypeError, r"model=.*tuple"),
 }  # fmt: skip
 SAMPLES_OF_A_FUNCTION = lv.sample(
-    lv.sgld(0.1), lv.targets.gaussian(torch.eye(4)), torch.zeros(2, 4), num_steps=3, keep=torch.exp, compile=False, progress=False
+    lv.targets.gaussian(torch.eye(4)),
+    sampler=lv.sgld(0.1),
+    init=torch.zeros(2, 4),
+    num_steps=3,
+    keep=torch.exp,
+    compile=False,
+    progress=False,
 )
 
 
@@ -278,3 +287,39 @@ def test_bad_input_is_named_with_its_value(case):
     call, error, message = BAD[case]
     with pytest.raises(error, match=message):
         call()
+
+
+class Counting(TorchDispatchMode):
+    """Counts operations."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += 1
+        return function(*args, **(kwargs or {}))
+
+
+def operations(num_draws):
+    models = [seeded(lambda: nn.Linear(3, 4), seed) for seed in range(num_draws)]
+    with Counting() as counting:
+        lv.predict(None, models, randn(80, 3), likelihood="categorical", batch_size=10)
+    return counting.count
+
+
+def test_sums_are_taken_once_per_draw_where_batches_are_small():
+    per_draw = (operations(30) - operations(20)) / 10
+    forward = 8 * 5  # batches; slices, detach, transpose and addmm
+    assert per_draw <= forward + 40
+
+
+def test_gathered_batches_do_not_change_the_result():
+    models = [seeded(lambda: nn.Linear(3, 40), seed) for seed in range(4)]
+    x, y = randn(5000, 3), torch.arange(5000) % 40  # 200,000 outputs of a draw are gathered in several pieces
+    found, whole = (
+        lv.predict(None, models, x, y=y, likelihood="categorical", batch_size=size, per_draw=True) for size in (300, None)
+    )
+    expected = stacked(models, x)
+    torch.testing.assert_close(found.outputs, expected)
+    for name in ("probabilities", "aleatoric", "epistemic", "log_density"):
+        torch.testing.assert_close(getattr(found, name), getattr(whole, name))
+    torch.testing.assert_close(found.probabilities, expected.softmax(-1).mean(0))

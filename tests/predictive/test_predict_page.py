@@ -27,3 +27,12 @@ def test_the_page_runs(tmp_path, monkeypatch, capsys):
     assert "within 90 %" in said
     assert "R-hat" in said
     assert names["found"].lower.shape == (2, 200)
+
+
+def test_the_times_are_those_that_the_benchmark_printed():
+    docs = Path(__file__).parents[2] / "docs"
+    printed = (docs / "benchmarks" / "predict.txt").read_text()
+    ratios = [f"{float(ratio):.2f}" for ratio in re.findall(r"predict, .* (\S+) of bare", printed)]
+    told = re.search(r"\*\*Time\*\*.*?\n\n", (docs / "predict.md").read_text(), re.DOTALL)
+    assert re.findall(r"(\d\.\d\d) times", told.group()) == ratios
+    assert len(ratios) == 4

@@ -175,7 +175,7 @@ def zero_without_addresses():
 def even_network():
     """Make a network whose hidden layer can be cut in two: torch's own tensor parallelism needs that."""
     model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3))
-    weights = lv.noise.normal(1, lv.noise.stream(lv.noise.Purpose.INIT), 0, sum(p.numel() for p in model.parameters()))
+    weights = lv.random.normal(1, lv.random.stream(lv.random.Purpose.INIT), 0, sum(p.numel() for p in model.parameters()))
     nn.utils.vector_to_parameters(0.3 * weights, model.parameters())
     return model
 
@@ -295,10 +295,10 @@ def torchs_own_noise():
 
 
 def batches():
-    mine = [lv.scale.RankBatches(30, 12, seed=3).rows(step).tolist() for step in range(5)]
+    mine = [lv.distributed.RankBatches(30, 12, seed=3).rows(step).tolist() for step in range(5)]
     everyone = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, mine)
-    alone = [lv.scale.RankBatches(30, 12, seed=3, rank=0, num_ranks=1).rows(step).tolist() for step in range(5)]
+    alone = [lv.distributed.RankBatches(30, 12, seed=3, rank=0, num_ranks=1).rows(step).tolist() for step in range(5)]
     return [sorted(row for part in everyone for row in part[step]) == sorted(alone[step]) for step in range(5)]
 
 
@@ -316,7 +316,7 @@ def main():
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", category=lv.optim.SharedNoiseWarning)  # twins in one process draw the same noise on purpose
     warnings.filterwarnings("ignore", message="DTensor random operators")
-    rank, size = lv.scale.join(timeout=60)
+    rank, size = lv.distributed.join(timeout=60)
     results = {name: globals()[name]() for name in BATTERY[size]}
     everyone = [None] * size
     dist.all_gather_object(everyone, results)

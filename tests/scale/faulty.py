@@ -25,12 +25,12 @@ def train(model, opt, steps):
 def main():
     fault, folder = sys.argv[1], Path(sys.argv[2])
     torch.set_num_threads(1)
-    rank, size = lv.scale.join(timeout=3 if fault == "absent" else 60)
+    rank, size = lv.distributed.join(timeout=3 if fault == "absent" else 60)
     model = nn.Linear(3, 300)
     fully_shard(model)
     opt = lv.optim.MSGLD(model.parameters(), lr=1e-3, num_data=10)
     train(model, opt, 2)
-    lv.scale.save_checkpoint(folder, model, opt, 2)
+    lv.distributed.save_checkpoint(folder, model, opt, 2)
     if fault == "killed" and rank == size - 1:
         os.kill(os.getpid(), signal.SIGKILL)
     if fault == "memory" and rank == size - 1:
@@ -41,7 +41,7 @@ def main():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))  # a write beyond fails, as it does on a full disk
     train(model, opt, 1)
-    lv.scale.save_checkpoint(folder, model, opt, 3)
+    lv.distributed.save_checkpoint(folder, model, opt, 3)
     print("done", flush=True)
 
 

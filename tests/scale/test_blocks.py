@@ -16,16 +16,16 @@ import zarr
 from spread_targets import BLOCKS, INIT, SAMPLER, SETTINGS
 
 import langevin as lv
-from langevin.chains.spread import size_of_blocks
-from langevin.scale import Local
-from langevin.store.zarr import DiskStore
+from langevin.distributed import Local
+from langevin.sampling.distributed import chains_per_block
+from langevin.storage.zarr import DiskStore
 
 GAUSSIAN = lv.targets.gaussian([[1.0, 0.9], [0.9, 1.0]])
 ARRAYS = ("draws", "energy", "gradient_norm", "step_size")
 
 
 def run(target=GAUSSIAN, **settings):
-    return lv.sample(SAMPLER, target, INIT, **{**BLOCKS, "engine": "local", **settings})
+    return lv.sample(target, sampler=SAMPLER, init=INIT, **{**BLOCKS, "engine": "local", **settings})
 
 
 def assert_same(found, expected):
@@ -36,7 +36,7 @@ def assert_same(found, expected):
 
 @pytest.fixture(scope="module")
 def together():
-    return lv.sample(SAMPLER, GAUSSIAN, INIT, **SETTINGS)
+    return lv.sample(GAUSSIAN, sampler=SAMPLER, init=INIT, **SETTINGS)
 
 
 @pytest.mark.parametrize("block_size", [1, 4, 10, 64, None])
@@ -75,9 +75,9 @@ def test_chains_that_stop_are_those_of_the_run(tmp_path, disk):
     target, settings = lv.targets.energy(energy, dim=2), {**SETTINGS, "num_steps": 400}
     init = INIT.clone()
     init[:, 0] = torch.tensor([9.99, 9.99, 9.98, 9.98, 0, -9.99, 0, 0, 0, 0])
-    expected = lv.sample(lv.sgld(0.003), target, init, **settings)
+    expected = lv.sample(target, sampler=lv.sgld(0.003), init=init, **settings)
     settings |= {"engine": "local", "block_size": 4, "out": tmp_path / "run" if disk else None}
-    found = lv.sample(lv.sgld(0.003), target, init, **settings)
+    found = lv.sample(target, sampler=lv.sgld(0.003), init=init, **settings)
     assert [status.chain for status in found.status if not status.is_healthy] == [0, 1, 2, 3, 5]
     assert max(status.steps for status in found.status[:4]) < 256  # within the first steps, so that the block ends there
     assert_same(found, expected)
@@ -89,7 +89,7 @@ def test_chains_that_stop_are_those_of_the_run(tmp_path, disk):
 @pytest.mark.parametrize("keep", ["moments", torch.sum])
 def test_other_things_are_kept_as_well(tmp_path, keep):
     settings = {**SETTINGS, "keep": keep}
-    expected = lv.sample(SAMPLER, GAUSSIAN, INIT, **settings)
+    expected = lv.sample(GAUSSIAN, sampler=SAMPLER, init=INIT, **settings)
     found = run(keep=keep, out=tmp_path / "run")
     assert str(found.trust) == str(expected.trust)
     if keep == "moments":
@@ -108,7 +108,7 @@ def test_what_is_learnt_is_learnt_by_all_chains_before(capsys):
 
 
 def test_minibatches_and_a_noise_that_is_absorbed(capsys):
-    x = lv.noise.normal(0, 0, 0, 400).double().reshape(200, 2)
+    x = lv.random.normal(0, 0, 0, 400).double().reshape(200, 2)
     model = lv.Model(
         lambda p, x, y: torch.distributions.Normal((x * p["b"]).sum(-1), 1.0).log_prob(y), parameters={"b": lv.real(2)}
     )
@@ -148,7 +148,7 @@ def test_ctrl_c_returns_what_all_blocks_have_and_resume_goes_on(tmp_path, togeth
     draws = found.draws
     assert 0 < draws.shape[1] < 501
     assert torch.equal(draws, together.draws[:, : draws.shape[1]])
-    assert_same(lv.resume(tmp_path / "run", SAMPLER, GAUSSIAN, progress=False), together)
+    assert_same(lv.resume(tmp_path / "run", GAUSSIAN, sampler=SAMPLER, progress=False), together)
 
 
 SCRIPT = """
@@ -156,8 +156,8 @@ import time, langevin as lv
 from spread_targets import *
 def slowly(done, total):
     time.sleep(0.01)
-lv.sample(SAMPLER, lv.targets.gaussian([[1.0, 0.9], [0.9, 1.0]]), INIT, engine=lv.scale.Local(seconds=1e-9),
-          out={out!r}, **{{**BLOCKS, "progress": slowly}})
+lv.sample(lv.targets.gaussian([[1.0, 0.9], [0.9, 1.0]]), sampler=SAMPLER, init=INIT,
+          engine=lv.distributed.Local(seconds=1e-9), out={out!r}, **{{**BLOCKS, "progress": slowly}})
 """
 
 
@@ -170,8 +170,8 @@ def test_a_killed_driver_and_two_writers(tmp_path, together):
             assert process.poll() is None
             time.sleep(0.01)
         with pytest.raises(RuntimeError, match=r"run is being written: another process"):
-            lv.resume(out, SAMPLER, GAUSSIAN, engine="local")
-        with pytest.raises(FileExistsError, match="resume it, or remove it"):
+            lv.resume(out, GAUSSIAN, sampler=SAMPLER, engine="local")
+        with pytest.raises(FileExistsError, match=r"langevin\.resume.*another folder, or remove"):
             run(out=out)
     finally:
         process.kill()
@@ -179,18 +179,20 @@ def test_a_killed_driver_and_two_writers(tmp_path, together):
     steps = lv.load_samples(out).status[0].steps
     assert 0 < steps < 600
     done = []
-    assert_same(lv.resume(out, SAMPLER, GAUSSIAN, progress=lambda now, total: done.append(now)), together)
+    assert_same(lv.resume(out, GAUSSIAN, sampler=SAMPLER, progress=lambda now, total: done.append(now)), together)
     assert done[0] >= 3 * steps  # it did not begin anew
-    assert_same(lv.resume(out, SAMPLER, GAUSSIAN, engine="local", progress=lambda now, total: pytest.fail("done")), together)
+    assert_same(
+        lv.resume(out, GAUSSIAN, sampler=SAMPLER, engine="local", progress=lambda now, total: pytest.fail("done")), together
+    )
 
 
 def test_a_run_in_blocks_is_resumed_by_its_own_sampler_only(tmp_path):
     run(out=tmp_path / "run", num_steps=400)
     with pytest.raises(ValueError, match="another"):
-        lv.resume(tmp_path / "run", lv.msgld(step_size=0.06, invariant=True), GAUSSIAN)
-    lv.sample(SAMPLER, GAUSSIAN, INIT, out=tmp_path / "plain", **SETTINGS)
-    with pytest.raises(ValueError, match="not in blocks of chains"):
-        lv.resume(tmp_path / "plain", SAMPLER, GAUSSIAN, engine="local")
+        lv.resume(tmp_path / "run", GAUSSIAN, sampler=lv.msgld(step_size=0.06, invariant=True))
+    lv.sample(GAUSSIAN, sampler=SAMPLER, init=INIT, out=tmp_path / "plain", **SETTINGS)
+    with pytest.raises(ValueError, match="no blocks of chains"):
+        lv.resume(tmp_path / "plain", GAUSSIAN, sampler=SAMPLER, engine="local")
 
 
 def test_a_damaged_block_is_named(tmp_path):
@@ -223,17 +225,17 @@ def test_bad_values_are_said(settings, kind, words):
 def test_chains_with_different_settings_run_together():
     kernel = lv.side_by_side([lv.sgld(0.1), lv.sgld(0.2)], chains_each=5)
     with pytest.raises(ValueError, match="chains with different settings"):
-        lv.sample(kernel, GAUSSIAN, INIT, engine="local", **SETTINGS)
+        lv.sample(GAUSSIAN, sampler=kernel, init=INIT, engine="local", **SETTINGS)
 
 
 def test_blocks_are_alike_and_depend_on_sizes_alone():
     for chains in (1, 2, 3, 8, 9, 17, 100, 1000, 1025, 10_000):
-        size = size_of_blocks(None, SAMPLER, torch.zeros(chains, 2))
+        size = chains_per_block(None, SAMPLER, torch.zeros(chains, 2))
         count = -(-chains // size)
         assert min(3, chains) <= size <= min(64, max(4, -(-chains // 16)))
         assert count * size - chains < count  # fewer empty places than blocks
-    assert size_of_blocks(None, SAMPLER, torch.zeros(8, 2)) == 4
-    assert size_of_blocks(16, SAMPLER, torch.zeros(8, 2)) == 8
+    assert chains_per_block(None, SAMPLER, torch.zeros(8, 2)) == 4
+    assert chains_per_block(16, SAMPLER, torch.zeros(8, 2)) == 8
 
 
 def test_the_page_runs(tmp_path, monkeypatch):
@@ -247,5 +249,5 @@ def test_the_page_runs(tmp_path, monkeypatch):
 
 
 def test_ray_is_not_imported_before_it_is_asked_for():
-    code = "import sys, langevin; langevin.scale.Ray(); assert not {'ray', 'joblib', 'cloudpickle'} & set(sys.modules)"
+    code = "import sys, langevin; langevin.distributed.Ray(); assert not {'ray', 'joblib', 'cloudpickle'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})

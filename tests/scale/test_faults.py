@@ -49,7 +49,7 @@ def run(fault, folder, size=2, missing=0):
 def test_a_rank_that_never_comes_is_named(tmp_path):
     (code,), (words,), seconds = run("absent", tmp_path, missing=1)
     assert code == 1
-    assert "TimeoutError: join: after 3 s 1 of 2 ranks have not come: 1 (this is rank 0)" in words
+    assert "TimeoutError: join: timed out after 3 s waiting for 1 of 2 ranks: 1 (this is rank 0)" in words
     assert seconds < 60
 
 
@@ -63,7 +63,7 @@ def test_a_fault_of_one_rank_ends_all_and_the_last_checkpoint_is_whole(tmp_path,
         assert "memory" in words[1]
     model = linear(300)
     opt = lv.optim.MSGLD(model.parameters(), lr=1e-3, num_data=10)
-    assert lv.scale.load_checkpoint(tmp_path, model, opt) == 2
+    assert lv.distributed.load_checkpoint(tmp_path, model, opt) == 2
     assert opt.param_groups[0]["step"] == 2
     assert torch.isfinite(model.weight).all()
 
@@ -74,8 +74,8 @@ def test_a_folder_without_a_checkpoint_changes_nothing(tmp_path):
     before = model.weight.detach().clone()
     (tmp_path / ".step-000000000009.draft").mkdir()  # of a life that was killed
     (tmp_path / "step-12").mkdir()
-    assert lv.scale.load_checkpoint(tmp_path, model, opt) is None
-    assert lv.scale.load_checkpoint(tmp_path / "nowhere", model, opt) is None
+    assert lv.distributed.load_checkpoint(tmp_path, model, opt) is None
+    assert lv.distributed.load_checkpoint(tmp_path / "nowhere", model, opt) is None
     assert torch.equal(model.weight, before)
 
 
@@ -83,11 +83,11 @@ def test_checkpoints_stay_as_many_as_asked_and_a_later_one_of_an_earlier_life_is
     model = linear(2)
     opt = lv.optim.SGLD(model.parameters(), lr=1e-3, num_data=10)
     for step in (1, 2, 3, 3):
-        lv.scale.save_checkpoint(tmp_path, model, opt, step, keep=2)
+        lv.distributed.save_checkpoint(tmp_path, model, opt, step, keep=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000000000002", "step-000000000003"]
-    assert lv.scale.load_checkpoint(tmp_path, model, opt) == 3
+    assert lv.distributed.load_checkpoint(tmp_path, model, opt) == 3
     with pytest.raises(ValueError, match=r"save_checkpoint\(keep=.*got 0"):
-        lv.scale.save_checkpoint(tmp_path, model, opt, 4, keep=0)
+        lv.distributed.save_checkpoint(tmp_path, model, opt, 4, keep=0)
 
 
 @pytest.mark.parametrize(
@@ -101,13 +101,13 @@ def test_checkpoints_stay_as_many_as_asked_and_a_later_one_of_an_earlier_life_is
 )
 def test_bad_batches_are_refused(settings, text):
     with pytest.raises(ValueError, match=text):
-        lv.scale.RankBatches(10, **settings)
+        lv.distributed.RankBatches(10, **settings)
 
 
 def test_white_batches_are_those_of_sample_and_go_on_from_any_step():
-    whole = lv.scale.RankBatches(10, 4, seed=2, batches="white", num_steps=6)
+    whole = lv.distributed.RankBatches(10, 4, seed=2, batches="white", num_steps=6)
     assert len(whole) == 6
     rows = list(whole)
-    at = lv.noise.stream(lv.noise.Purpose.ROWS)
-    assert rows == lv.noise.white_rows(2, at, range(6), 4, 10).tolist()
-    assert list(lv.scale.RankBatches(10, 4, seed=2, batches="white", first_step=4, num_steps=2)) == rows[4:]
+    at = lv.random.stream(lv.random.Purpose.ROWS)
+    assert rows == lv.random.white_rows(2, at, range(6), 4, 10).tolist()
+    assert list(lv.distributed.RankBatches(10, 4, seed=2, batches="white", first_step=4, num_steps=2)) == rows[4:]

@@ -13,7 +13,7 @@ import torch
 from spread_targets import BLOCKS, INIT, SAMPLER, acting, arming, half_square
 
 import langevin as lv
-from langevin.scale import Pool, WorkerError, worker
+from langevin.distributed import Pool, WorkerError, messages
 
 QUIET = lv.targets.energy(half_square, dim=2)
 
@@ -28,18 +28,18 @@ def context():
 
 @pytest.fixture(scope="module")
 def expected():
-    return lv.sample(SAMPLER, QUIET, INIT, engine="local", **BLOCKS)
+    return lv.sample(QUIET, sampler=SAMPLER, init=INIT, engine="local", **BLOCKS)
 
 
 def run(pool, target=QUIET, seconds=0.05, **settings):
     engine = "local" if pool is None else Pool(pool=pool, seconds=seconds)
-    return lv.sample(SAMPLER, target, INIT, engine=engine, **{**BLOCKS, **settings})
+    return lv.sample(target, sampler=SAMPLER, init=INIT, engine=engine, **{**BLOCKS, **settings})
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_draws_do_not_depend_on_the_pool(workers, context, expected, tmp_path):
     with context.Pool(workers) as pool:
-        found = lv.sample(SAMPLER, QUIET, INIT, engine=pool, **BLOCKS, out=tmp_path / "run")
+        found = lv.sample(QUIET, sampler=SAMPLER, init=INIT, engine=pool, **BLOCKS, out=tmp_path / "run")
         again = run(pool, lv.targets.energy(lambda theta: (theta * theta).sum() / 2, dim=2))  # cloudpickle takes lambdas
     assert torch.equal(found.draws, expected.draws)
     assert torch.equal(again.draws, expected.draws)
@@ -67,22 +67,22 @@ def test_a_killed_process_is_an_error_and_the_run_goes_on_from_its_folder(kind, 
     assert str(tmp_path / "run") in str(caught.value)
     assert lv.load_samples(tmp_path / "run").status[0].steps > 0
     (tmp_path / "armed").unlink()
-    assert torch.equal(lv.resume(tmp_path / "run", SAMPLER, target, progress=False).draws, expected.draws)
+    assert torch.equal(lv.resume(tmp_path / "run", target, sampler=SAMPLER, progress=False).draws, expected.draws)
 
 
 def test_a_worker_without_memory_stops_no_chain(context, tmp_path, expected):
     """It is no chain's fault: the block can go on elsewhere."""
     target = acting("starve", tmp_path)
-    words = r"(?s)the block of chains 0 to 3: .*MemoryError: RuntimeError: .*allocate.*goes on from there"
+    words = r"(?s)the block of chains 0 to 3: .*MemoryError: RuntimeError: .*allocate.*continues from there"
     with context.Pool(1) as pool, pytest.raises(WorkerError, match=words):
         run(pool, target, seconds=1e-9, out=tmp_path / "run", progress=arming(tmp_path))
     assert all(status.is_healthy for status in lv.load_samples(tmp_path / "run").status)
     (tmp_path / "armed").unlink()
-    assert torch.equal(lv.resume(tmp_path / "run", SAMPLER, target, progress=False).draws, expected.draws)
+    assert torch.equal(lv.resume(tmp_path / "run", target, sampler=SAMPLER, progress=False).draws, expected.draws)
 
 
 def test_an_error_in_a_worker_arrives_with_its_text(context):
-    words = r"(?s)the block of chains 0 to 3: .*process \d+: Traceback.*SystemError: a library broke\nNothing was kept"
+    words = r"(?s)the block of chains 0 to 3: .*process \d+: Traceback.*SystemError: a library broke\nNo draws were kept"
     with context.Pool(1) as pool, pytest.raises(WorkerError, match=words):
         run(pool, keep=Breaking())
 
@@ -109,7 +109,7 @@ def test_a_worker_with_another_version_is_told_apart(context):
     with context.Pool(1, other_version) as pool, pytest.raises(WorkerError) as caught:
         run(pool)
     assert f"another version on a worker: langevin 0.0.7 there, {lv.__version__} here" in str(caught.value)
-    assert "Nothing was kept" in str(caught.value)
+    assert "No draws were kept" in str(caught.value)
 
 
 def test_what_cannot_be_sent_is_said_before_anything_runs(context, monkeypatch):
@@ -122,7 +122,7 @@ def test_what_cannot_be_sent_is_said_before_anything_runs(context, monkeypatch):
     with context.Pool(1) as pool:
         with pytest.raises(TypeError, match=r"sampler, target, data or keep\) cannot be sent to another process: .*lock"):
             run(pool, lv.targets.energy(energy, dim=2))
-        monkeypatch.setattr(worker, "_dumps", lambda: worker.pickle.dumps)
+        monkeypatch.setattr(messages, "_dumps", lambda: messages.pickle.dumps)
         with pytest.raises(TypeError, match="With cloudpickle installed lambdas"):
             run(pool, lv.targets.energy(lambda theta: half_square(theta), dim=2))
 
@@ -173,5 +173,5 @@ def test_a_full_disk_loses_nothing_that_was_written(context, small_disk):
         written = lv.load_samples(folder / "run")
         assert torch.equal(written.draws, expected.draws[:, : written.draws.shape[1]])
         make_room()
-        assert torch.equal(lv.resume(folder / "run", SAMPLER, QUIET, engine=pool, progress=False).draws, expected.draws)
+        assert torch.equal(lv.resume(folder / "run", QUIET, sampler=SAMPLER, engine=pool, progress=False).draws, expected.draws)
     assert written.status[0].steps > 0

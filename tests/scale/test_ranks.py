@@ -76,7 +76,7 @@ def two_ranks(found, rank):
 
 def weights_of(folder):
     """Return the parameters of all draws, one below the other."""
-    bank = lv.SampleBank(folder / "draws")
+    bank = lv.SampleBank.open(folder / "draws")
     assert [draw.step for draw in bank.draws] == list(range(10, 161, 10))
     return torch.stack([torch.cat([value.flatten() for value in bank.state_dict(i).values()]) for i in range(len(bank))])
 

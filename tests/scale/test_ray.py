@@ -15,7 +15,7 @@ import torch
 from spread_targets import BLOCKS, INIT, SAMPLER, acting, arming, half_square
 
 import langevin as lv
-from langevin.scale import Ray, WorkerError
+from langevin.distributed import Ray, WorkerError
 
 ray = pytest.importorskip("ray", reason="needs the extra ray")
 QUIET = lv.targets.energy(half_square, dim=2)
@@ -36,11 +36,11 @@ def cluster():
 
 @pytest.fixture(scope="module")
 def expected():
-    return lv.sample(SAMPLER, QUIET, INIT, engine="local", **BLOCKS)
+    return lv.sample(QUIET, sampler=SAMPLER, init=INIT, engine="local", **BLOCKS)
 
 
 def run(target=QUIET, engine="ray", **settings):
-    return lv.sample(SAMPLER, target, INIT, engine=engine, **{**BLOCKS, **settings})
+    return lv.sample(target, sampler=SAMPLER, init=INIT, engine=engine, **{**BLOCKS, **settings})
 
 
 def test_the_draws_are_those_of_a_local_run(tmp_path, expected):
@@ -103,7 +103,7 @@ def test_a_worker_that_always_dies_ends_the_run_and_loses_nothing(tmp_path, expe
     assert str(tmp_path / "run") in str(caught.value)
     assert any(chain.steps > 0 for chain in lv.load_samples(tmp_path / "run").status)  # which block came first is chance
     (tmp_path / "armed").unlink()
-    assert torch.equal(lv.resume(tmp_path / "run", SAMPLER, target, progress=False).draws, expected.draws)
+    assert torch.equal(lv.resume(tmp_path / "run", target, sampler=SAMPLER, progress=False).draws, expected.draws)
 
 
 @pytest.mark.slow
@@ -116,13 +116,13 @@ def test_ctrl_c_ends_the_tasks(tmp_path, expected):
         found = run(engine=Ray(seconds=1e-9), out=tmp_path / "run", progress=interrupt)
     assert torch.equal(found.draws, expected.draws[:, : found.draws.shape[1]])
     assert found.draws.shape[1] > 0
-    assert torch.equal(lv.resume(tmp_path / "run", SAMPLER, QUIET, engine="ray", progress=False).draws, expected.draws)
+    assert torch.equal(lv.resume(tmp_path / "run", QUIET, sampler=SAMPLER, engine="ray", progress=False).draws, expected.draws)
 
 
 SCRIPT = """
 import langevin as lv
 from spread_targets import *
-lv.sample(SAMPLER, acting("mark", {folder!r}), INIT, engine=lv.scale.Ray(seconds=0.05), out={out!r}, **BLOCKS)
+lv.sample(acting("mark", {folder!r}), sampler=SAMPLER, init=INIT, engine=lv.distributed.Ray(seconds=0.05), out={out!r}, **BLOCKS)
 """
 
 
@@ -137,4 +137,6 @@ def test_a_killed_driver_with_a_cluster_of_its_own(tmp_path, expected):
     process.kill()
     process.wait()
     assert lv.load_samples(out).status[0].steps < 600
-    assert torch.equal(lv.resume(out, SAMPLER, acting("mark", tmp_path), engine="ray", progress=False).draws, expected.draws)
+    assert torch.equal(
+        lv.resume(out, acting("mark", tmp_path), sampler=SAMPLER, engine="ray", progress=False).draws, expected.draws
+    )

@@ -1,4 +1,4 @@
-"""Try every kind of fault, print what came of it and write the page: `python -m tools.reliability`, or `make reliability`."""
+"""Inject faults of every kind, print the outcomes and write the page: `make reliability`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = ("memory", "fuzz", "damage", "kills")
 
 
 def main() -> int:
-    """Run the kinds asked for; the exit code says whether anything failed."""
+    """Run the selected kinds of faults; the exit code is 1 if anything failed."""
     parser = argparse.ArgumentParser(prog="python -m tools.reliability", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few of each, in seconds")
     parser.add_argument("--only", choices=KINDS, action="append", help="one kind of fault; may be repeated")

@@ -1,4 +1,4 @@
-"""Valid calls of the public interface, argument by argument, with what each argument may take: the fuzzer changes them."""
+"""Valid calls of the public interface, and the values that each argument accepts, for the fuzzer."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["CALLS", "Argument", "Call"]
 
 
 class Argument(NamedTuple):
-    """A valid value, made anew for each call, and whether a value may be taken without a word."""
+    """A factory of a valid value, and whether a value is accepted without warning or error."""
 
     make: Callable[[], Any]
     accepts: Callable[[Any], bool]
 
 
 class Call(NamedTuple):
-    """A function of keyword arguments that makes and uses something public; `words` name it in a good message."""
+    """A function of keyword arguments that uses a public name; good messages contain one of `words`."""
 
     function: Callable[..., Any]
     arguments: dict[str, Argument]
@@ -42,7 +42,7 @@ CALLS: dict[str, Call] = {}
 
 
 def is_real(value: Any) -> bool:
-    """Say whether a value is a finite real number; numpy's count, bools do not."""
+    """Whether a value is a finite real number, including numpy's, excluding bools."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.number)) or isinstance(value, complex):
         return False
     try:
@@ -52,14 +52,14 @@ def is_real(value: Any) -> bool:
 
 
 def is_dense(value: Any) -> bool:
-    """Say whether a value is a tensor of finite floats with at least one element."""
+    """Whether a value is a tensor of finite floats with at least one element."""
     if not isinstance(value, Tensor) or value.is_meta or value.layout != torch.strided or not value.is_floating_point():
         return False
     return value.numel() > 0 and bool(torch.isfinite(value).all())
 
 
 def real(valid: float, holds: Callable[[float], bool] = lambda value: True) -> Argument:
-    """Take a finite number for which `holds` is true."""
+    """Accept a finite number for which `holds` is true."""
     return Argument(lambda: valid, lambda value: is_real(value) and holds(value))
 
 
@@ -76,7 +76,7 @@ def share(valid: float) -> Argument:
 
 
 def whole(valid: int, minimum: int = 0, end: float = math.inf) -> Argument:
-    """Take an int in [minimum, end)."""
+    """Accept an int in [minimum, end)."""
 
     def accepts(value: Any) -> bool:
         return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and minimum <= value < end
@@ -97,27 +97,27 @@ def choice(valid: Any, *others: Any) -> Argument:
 
 
 def function(valid: Callable[..., Any]) -> Argument:
-    """Take a function; what it returns is not known before it is called, so a bad one must fail in the call."""
+    """Accept no other function: its result is unknown before the call, so a bad one must fail in the call."""
     return Argument(lambda: valid, lambda value: False)
 
 
 def is_watcher(value: Any) -> bool:
-    """Say whether `value` is a function of two numbers, whose result does not count."""
+    """Whether a value is a function of two numbers; its result is ignored."""
     return inspect.isfunction(value) and takes(value, 2)
 
 
 def schedule(valid: Any) -> Argument:
-    """Take a number > 0 or "auto"; a function must fail unless it returns numbers > 0, which none of the bad ones does."""
+    """Accept a number > 0 or "auto"; none of the bad functions returns numbers > 0."""
     return Argument(lambda: valid, lambda value: value == "auto" if isinstance(value, str) else is_real(value) and value > 0)
 
 
 def floats(make: Callable[[], Tensor]) -> Argument:
-    """Take a dense tensor of finite floats."""
+    """Accept a dense tensor of finite floats."""
     return Argument(make, is_dense)
 
 
 def numbers(make: Callable[[], Any], optional: bool = False) -> Argument:
-    """Take a tensor, an array or nested lists of finite numbers."""
+    """Accept a tensor, an array or nested lists of finite numbers."""
 
     def accepts(value: Any) -> bool:
         if value is None:
@@ -134,7 +134,7 @@ def numbers(make: Callable[[], Any], optional: bool = False) -> Argument:
 
 
 def columns(make: Callable[[], Any]) -> Argument:
-    """Take the columns of a data set: integers are data too."""
+    """Accept columns of a data set, including integers."""
 
     def accepts(value: Any) -> bool:
         plain = isinstance(value, Tensor) and not value.is_meta and value.layout == torch.strided and not value.is_complex()
@@ -148,7 +148,7 @@ def optional(argument: Argument) -> Argument:
 
 
 def only(make: Callable[[], Any]) -> Argument:
-    """Take nothing of the pool: an object of ours."""
+    """Accept only the valid value."""
     return Argument(make, lambda value: False)
 
 
@@ -160,7 +160,7 @@ def anything(make: Callable[[], Any]) -> Argument:
 
 
 def call(*words: str, **arguments: Argument) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """List a function as a call; the words are names that a good message may use for it."""
+    """Register a function as a call; `words` are names for it in good messages."""
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         CALLS[words[0]] = Call(function, arguments, (*words, words[0].rpartition(".")[2]))
@@ -174,7 +174,7 @@ def new_path() -> str:
 
 
 def addressed(*shape: int) -> Tensor:
-    return lv.noise.normal(0, 0, 0, math.prod(shape)).reshape(shape)
+    return lv.random.normal(0, 0, 0, math.prod(shape)).reshape(shape)
 
 
 def target() -> Any:
@@ -191,13 +191,13 @@ def data() -> Tensor:
 
 @functools.cache
 def some_samples() -> Any:
-    return lv.sample(lv.sgld(0.1), target(), torch.zeros(4, 2), num_steps=60, warmup=10, compile=False, progress=False)
+    return lv.sample(target(), sampler=lv.sgld(0.1), init=torch.zeros(4, 2), num_steps=60, warmup=10, compile=False, progress=False)
 
 
 @functools.cache
 def some_run() -> str:
     path = new_path()
-    lv.sample(lv.sgld(0.1), target(), torch.zeros(4, 2), num_steps=20, out=path, compile=False, progress=False)
+    lv.sample(target(), sampler=lv.sgld(0.1), init=torch.zeros(4, 2), num_steps=20, out=path, compile=False, progress=False)
     return path
 
 
@@ -221,20 +221,20 @@ def bank_copy() -> Any:
 
     path = new_path()
     shutil.copytree(some_bank(), path)
-    return lv.SampleBank(path)
+    return lv.SampleBank(path, resume=True)
 
 
 def run_kernel(kernel: Any) -> Any:
-    """Take a few steps: what a sampler does not refuse must run."""
-    return lv.sample(kernel, target(), torch.zeros(4, 2), num_steps=3, compile=False, progress=False)
+    """Run a few steps: a sampler that accepts its arguments must run."""
+    return lv.sample(target(), sampler=kernel, init=torch.zeros(4, 2), num_steps=3, compile=False, progress=False)
 
 
 def run_target(made: Any, rows: Any = None) -> Any:
-    return lv.sample(lv.sgld(0.01), made, torch.zeros(4, 2), num_steps=3, data=rows, compile=False, progress=False)
+    return lv.sample(made, sampler=lv.sgld(0.01), init=torch.zeros(4, 2), num_steps=3, data=rows, compile=False, progress=False)
 
 
 def plot(function: Callable[..., Any], **arguments: Any) -> None:
-    """Draw, and let the figure go."""
+    """Draw and close the figure."""
     from matplotlib import pyplot
 
     try:
@@ -279,9 +279,9 @@ _sampler(
 )
 _sampler(
     "complete_recipe",
-    diffusion=MATRIX,
-    curl=optional(function(lambda theta: torch.zeros(2, 2))),
-    num_auxiliary=whole(0, 0, 2),
+    diffusion=function(lambda xi: torch.eye(len(xi))),
+    curl=optional(function(lambda xi: torch.zeros(len(xi), len(xi)))),
+    num_auxiliary=whole(1, 0, 2),  # without auxiliary variables `kinetic` is not called
     kinetic=optional(function(lambda auxiliary: 0.5 * (auxiliary * auxiliary).sum())),
 )
 
@@ -318,12 +318,12 @@ def _(**given: Any) -> Any:
 
 PATH = Argument(new_path, lambda value: isinstance(value, (str, Path)) and str(value).isalpha())
 SAMPLE = {
-    "kernel": only(lambda: lv.sgld(0.1)),
+    "sampler": only(lambda: lv.sgld(0.1)),
     "target": only(target),
-    "init": floats(lambda: torch.zeros(4, 2)),
-    "num_steps": whole(20, 1, 2**20),
-    "warmup": whole(5, 0, 20),
-    "thin": whole(2, 1, 20),
+    "init": optional(floats(lambda: torch.zeros(4, 2))),
+    "num_steps": optional(whole(20, 1, 2**20)),
+    "warmup": optional(whole(5, 0, 20)),
+    "thin": optional(whole(2, 1, 20)),
     "seed": seed(),
     "first_chain": whole(0, 0, 2**32),
     "keep": choice("positions", "moments"),
@@ -349,7 +349,7 @@ call(
     "resume",
     "langevin.sample",
     path=only(some_run),
-    kernel=only(lambda: lv.sgld(0.1)),
+    sampler=only(lambda: lv.sgld(0.1)),
     target=only(target),
     data=optional(only(lambda: None)),
     keep=optional(only(lambda: None)),
@@ -484,7 +484,7 @@ DTYPE = {"dtype": Argument(lambda: torch.float32, lambda value: isinstance(value
 
 
 def _noise(name: str, **arguments: Argument) -> None:
-    call(f"noise.{name}", **arguments)(lambda **given: getattr(lv.noise, name)(**given))
+    call(f"noise.{name}", **arguments)(lambda **given: getattr(lv.random, name)(**given))
 
 
 NORMAL = ADDRESS | {"size": whole(10, 0, 2**32), "offset": whole(0, 0, 2**33)} | DTYPE | DEVICE
@@ -578,7 +578,7 @@ def _(**given: Any) -> Any:
     **BETA,
 )
 def _(**given: Any) -> Any:
-    """Settings may be changed in mid-run, and are checked then."""
+    """Settings may change during a run and are then checked."""
     made = optimizer()
     made.param_groups[0].update(given)
     return two_steps(made)
@@ -610,6 +610,7 @@ MODULE = Argument(network, lambda value: isinstance(value, nn.Module) and not ne
 
 @call(
     "Posterior",
+    "sample",
     "categorical",
     model=MODULE,
     likelihood=choice("categorical"),
@@ -617,7 +618,9 @@ MODULE = Argument(network, lambda value: isinstance(value, nn.Module) and not ne
     num_data=whole(12, 1),
 )
 def _(**given: Any) -> Any:
-    return lv.Posterior(**given).init(2)
+    made = lv.Posterior(**given)
+    rows = addressed(12, 2), labels()
+    return lv.sample(made, sampler=lv.sgld(1e-3), num_steps=3, init=made.init(2), data=rows, compile=False, progress=False)
 
 
 @call(
@@ -630,13 +633,15 @@ def _(**given: Any) -> Any:
     init=floats(lambda: posterior().init(2)),
 )
 def _(x: Any, y: Any, init: Any) -> Any:
-    return lv.sample(lv.sgld(1e-3), posterior(), init, num_steps=3, data=(x, y), batch_size=4, compile=False, progress=False)
+    return lv.sample(
+        posterior(), sampler=lv.sgld(1e-3), init=init, num_steps=3, data=(x, y), batch_size=4, compile=False, progress=False
+    )
 
 
 call("Posterior.init", chains=whole(2, 1, 2**16), seed=seed(), first_chain=whole(0, 0, 2**32))(
     lambda **given: posterior().init(**given)
 )
-call("predict", "Posterior", draws=floats(lambda: torch.zeros(2, 5, 9)), x=INPUT, batch_size=whole(256, 1))(
+call("predict", "Posterior", draws=floats(lambda: torch.zeros(2, 5, 9)), x=INPUT, batch_size=optional(whole(256, 1)))(
     lambda **given: lv.predict(posterior(), **given).mean.shape
 )
 call(
@@ -646,7 +651,7 @@ call(
     draws=floats(lambda: torch.zeros(2, 5, 9)),
     x=floats(lambda: torch.zeros(12, 2)),
     y=only(labels),
-    batch_size=whole(256, 1),
+    batch_size=optional(whole(256, 1)),
 )(lambda **given: lv.log_likelihood(posterior(), **given))
 call("Posterior.module", "Posterior", position=floats(lambda: torch.zeros(9)))(
     lambda **given: posterior().module(**given)(torch.zeros(1, 2))
@@ -656,7 +661,7 @@ call("Posterior.check_data", "Posterior", "categorical", columns=only(lambda: (a
 )
 
 
-@call("SampleBank", path=PATH, thin=whole(1, 1), max_draws=optional(whole(2, 1)))
+@call("SampleBank", path=PATH, thin=whole(1, 1), max_draws=optional(whole(2, 1)), resume=flag(False))
 def _(**given: Any) -> Any:
     with lv.SampleBank(**given) as bank:
         for _ in range(3):

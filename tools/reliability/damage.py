@@ -50,21 +50,21 @@ def _target() -> Any:
 
 
 def _data() -> Tensor:
-    return lv.noise.normal(1, 0, 0, 40)
+    return lv.random.normal(1, 0, 0, 40)
 
 
 def _sample(path: Path | None) -> Any:
-    init = lv.noise.normal(2, 0, 0, 6).reshape(3, 2)
+    init = lv.random.normal(2, 0, 0, 6).reshape(3, 2)
     settings = {"num_steps": 600, "warmup": 30, "thin": 3, "data": _data(), "batch_size": 8, "seed": 4}
-    return lv.sample(lv.msgld(1e-3), _target(), init, **settings, out=path, compile=False, progress=False)
+    return lv.sample(_target(), sampler=lv.msgld(1e-3), init=init, **settings, out=path, compile=False, progress=False)
 
 
 def _resume(path: Path) -> Any:
-    return lv.resume(path, lv.msgld(1e-3), _target(), data=_data(), progress=False)
+    return lv.resume(path, _target(), sampler=lv.msgld(1e-3), data=_data(), progress=False)
 
 
 def make_runs(folder: Path) -> None:
-    """Make a finished run, and one that was killed after its first checkpoint in the middle."""
+    """Create a finished run, and one killed after its first checkpoint."""
     global _nap
     finished = isolate.run([lambda: len(_sample(folder / "finished").draws)], timeout=60)
     next(iter(finished))
@@ -101,7 +101,7 @@ def _wait_for_a_checkpoint(path: Path, seconds: float = 60.0) -> None:
 def _model(at: int) -> nn.Module:
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
     size = sum(parameter.numel() for parameter in model.parameters())
-    nn.utils.vector_to_parameters(lv.noise.normal(3, 0, at, size), model.parameters())
+    nn.utils.vector_to_parameters(lv.random.normal(3, 0, at, size), model.parameters())
     return model.eval()
 
 
@@ -250,16 +250,16 @@ def resume_run(path: Path) -> dict[str, Tensor]:
 
 
 def read_bank(path: Path) -> dict[str, Tensor]:
-    return _states(lv.SampleBank(path, thin=2, max_draws=5))
+    return _states(lv.SampleBank.open(path))
 
 
 def predict_with_bank(path: Path) -> dict[str, Tensor]:
-    bank = lv.SampleBank(path, thin=2, max_draws=5)
+    bank = lv.SampleBank.open(path)
     return _states(bank) | {"prediction": lv.predict(_model(0), bank, torch.ones(4, 3), transform=lambda output: output).mean}
 
 
 def add_to_bank(path: Path) -> dict[str, Tensor]:
-    with lv.SampleBank(path, thin=2, max_draws=5) as bank:
+    with lv.SampleBank(path, thin=2, max_draws=5, resume=True) as bank:
         bank.add(_model(91))
         bank.add(_model(92))
         return _states(bank)
@@ -267,14 +267,14 @@ def add_to_bank(path: Path) -> dict[str, Tensor]:
 
 @functools.cache
 def _right(action: Callable[[Path], dict[str, Tensor]], base: Path) -> dict[str, Tensor]:
-    """Return what the action gives on an undamaged copy."""
+    """Return the result of the action on an undamaged copy."""
     with tempfile.TemporaryDirectory(prefix="langevin-damage-") as folder:
         shutil.copytree(base, Path(folder) / "copy")
         return action(Path(folder) / "copy")
 
 
 def attempt(seed: str, base: Path, action: Callable[[Path], dict[str, Tensor]]) -> tuple[str, str]:
-    """Copy, damage, act; return the verdict and a text."""
+    """Copy, damage and use a folder; return the verdict and a text."""
     chance = random.Random(seed)
     right = _right(action, base)
     with tempfile.TemporaryDirectory(prefix="langevin-damage-") as folder:

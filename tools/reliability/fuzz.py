@@ -46,7 +46,7 @@ FINE = {
 
 
 class Trial(NamedTuple):
-    """A call and the values put in place of its own."""
+    """A call and its replaced values."""
 
     call: str
     changes: tuple[tuple[str, str], ...]
@@ -57,7 +57,7 @@ class Trial(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What came of a trial: one of `FINE`, or a failure in words."""
+    """The outcome of a trial: one of `FINE`, or a description of a failure."""
 
     kind: str
     text: str = ""
@@ -95,7 +95,7 @@ def trials(count: int, seed: int, second: float = 0.3) -> list[Trial]:
 
 
 def attempt(trial: Trial) -> Verdict:
-    """Make the call and judge what it does."""
+    """Make the call and classify the outcome."""
     call = CALLS[trial.call]
     arguments = {name: argument.make() for name, argument in call.arguments.items()}
     bad = {name: NASTY[label]() for name, label in trial.changes}
@@ -104,7 +104,7 @@ def attempt(trial: Trial) -> Verdict:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         # Every run here is too short to be trusted, which says nothing of its arguments; that a chain stopped may.
-        warnings.filterwarnings("ignore", r"what speaks against these draws:\n(?!stopped chains)", TrustWarning)
+        warnings.filterwarnings("ignore", r"failed diagnostics:\n(?!stopped chains)", TrustWarning)
         try:
             result = call.function(**arguments | bad)
         except Exception as error:
@@ -128,7 +128,7 @@ def _accepts(call: Call, name: str, value: Any) -> bool:
 
 
 def judge(error: Exception, words: Sequence[str], arguments: Sequence[str], given: Sequence[Any] = ()) -> Verdict:
-    """Tell a clear error from an obscure one: it must be of a speaking type and name the call or the argument."""
+    """Classify an error as clear or obscure: a clear one names the call or the argument."""
     text, message, place = f"{type(error).__name__}: {error}".strip(), str(error), _place(error)
     if _is_callers(error):
         return Verdict("the caller's own error", text)
@@ -153,7 +153,7 @@ def judge(error: Exception, words: Sequence[str], arguments: Sequence[str], give
 
 
 def _is_callers(error: Exception) -> bool:
-    """Say whether an error was raised inside a function or a module that the caller gave."""
+    """Whether an error was raised inside a function or a module of the caller."""
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     ours = max((number for number, file in enumerate(files) if "/langevin/" in file), default=0)
     return files[-1].endswith("reliability/values.py") or any("torch/nn/modules/" in file for file in files[ours:])
@@ -193,7 +193,7 @@ def _is_finite(value: Any, depth: int = 0) -> bool:
 
 
 def _defect(trial: Trial, verdict: Verdict) -> tuple[str, ...]:
-    """Return what makes two failures the same: the place of an error, or the argument that took nonsense."""
+    """Return a key that identifies equal failures: the line of an error, or the argument."""
     place = re.search(r"\(at [^()]*\)$", verdict.text)
     if place and "site-packages" not in place[0]:
         return verdict.text.partition(":")[0], place[0]
@@ -201,7 +201,7 @@ def _defect(trial: Trial, verdict: Verdict) -> tuple[str, ...]:
 
 
 def check_calls() -> list[str]:
-    """Return what is wrong with the table: valid calls that fail."""
+    """Return the valid calls of the table that fail."""
     wrong = []
 
     def valid(name: str) -> str | None:
@@ -222,7 +222,7 @@ def check_calls() -> list[str]:
 
 
 def run(count: int | None, seed: int, only: str = "") -> Section:
-    """Make `count` random calls (None: every argument, of the calls that match `only`, with every value); say what came of them."""
+    """Make `count` random calls (None: all arguments of calls that match `only`, with all values)."""
     section = Section("Nonsensical arguments", seed)
     with tempfile.TemporaryDirectory(prefix="langevin-fuzz-") as folder:
         here = os.getcwd()

@@ -22,7 +22,7 @@ PREPARE_SECONDS = 120.0
 
 
 class Outcome(NamedTuple):
-    """How a case ended: `value` is what it returned; otherwise `fate` says which signal or how long it hung."""
+    """The outcome of a case: its `value`, or its `fate` (a signal or a hang)."""
 
     value: Any
     fate: str | None
@@ -90,7 +90,7 @@ def _run_child(
 
 
 def _serve(cases: Sequence[Callable[[], Any]], first: int, last: int, sender: Connection, prepare: Callable[[], Any]) -> None:
-    """Be the child: run the cases, send what they return, and leave without the parent's clean-up."""
+    """Run the cases in the child, send their results, and exit without clean-up."""
     status = 1
     try:
         quiet = os.open(os.devnull, os.O_RDWR)

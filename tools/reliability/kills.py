@@ -37,18 +37,18 @@ Wait = Callable[[int], float]
 
 
 def frequent_checkpoints() -> None:
-    """Shorten the time between checkpoints, which is no setting; a run that never resumes in the middle shows if this fails."""
+    """Shorten the time between checkpoints (not a setting); runs that never resume reveal a failure."""
     for name, module in list(sys.modules.items()):
         if name.startswith("langevin") and hasattr(module, "_CHECKPOINT_SECONDS"):
             module._CHECKPOINT_SECONDS = CHECKPOINT_SECONDS
 
 
 def _start(chains: int, dim: int) -> Tensor:
-    return lv.noise.normal(2, 0, 0, chains * dim).reshape(chains, dim)
+    return lv.random.normal(2, 0, 0, chains * dim).reshape(chains, dim)
 
 
 def _logistic() -> tuple[Any, tuple[Tensor, Tensor]]:
-    x = lv.noise.normal(1, 0, 0, 600).reshape(200, 3)
+    x = lv.random.normal(1, 0, 0, 600).reshape(200, 3)
     target = lv.targets.likelihood(
         lambda theta, x, y: y * (x @ theta) - nn.functional.softplus(x @ theta), prior=lv.priors.gaussian(std=1.0)
     )
@@ -56,27 +56,27 @@ def _logistic() -> tuple[Any, tuple[Tensor, Tensor]]:
 
 
 def sampler(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what `sample` and `resume` both take, and what `sample` alone takes."""
+    """Return the arguments of both `sample` and `resume`, and those of `sample` alone."""
     gaussian = lv.targets.gaussian([[1.0, 0.9], [0.9, 1.0]], gradient_noise=1.0)
     if name == "sgld, Gaussian":
-        return {"kernel": lv.sgld(0.05), "target": gaussian}, {"init": _start(8, 2), "num_steps": 6000, "warmup": 500, "thin": 2}
+        return {"sampler": lv.sgld(0.05), "target": gaussian}, {"init": _start(8, 2), "num_steps": 6000, "warmup": 500, "thin": 2}
     if name == "asgld invariant, Gaussian":
         kernel = lv.asgld(0.05, invariant=True, bias_factor=2.0)
-        return {"kernel": kernel, "target": gaussian}, {"init": _start(8, 2), "num_steps": 3000, "warmup": 500}
+        return {"sampler": kernel, "target": gaussian}, {"init": _start(8, 2), "num_steps": 3000, "warmup": 500}
     if name == "msgld, minibatches":
         target, data = _logistic()
-        return {"kernel": lv.msgld(1e-3), "target": target, "data": data}, {
+        return {"sampler": lv.msgld(1e-3), "target": target, "data": data}, {
             "init": _start(4, 3),
             "num_steps": 1500,
             "batch_size": 20,
         }
     if name == "sghmc, a function kept":
         keep = lambda theta: theta.square().sum()  # noqa: E731
-        return {"kernel": lv.sghmc(0.05), "target": gaussian, "keep": keep}, {"init": _start(8, 2), "num_steps": 4000}
+        return {"sampler": lv.sghmc(0.05), "target": gaussian, "keep": keep}, {"init": _start(8, 2), "num_steps": 4000}
     if name == "psgld, moments":
-        return {"kernel": lv.psgld(0.05), "target": gaussian}, {"init": _start(8, 2), "num_steps": 4000, "keep": "moments"}
+        return {"sampler": lv.psgld(0.05), "target": gaussian}, {"init": _start(8, 2), "num_steps": 4000, "keep": "moments"}
     if name == "msgld, compiled":
-        return {"kernel": lv.msgld(0.01), "target": gaussian}, {
+        return {"sampler": lv.msgld(0.01), "target": gaussian}, {
             "init": _start(64, 2),
             "num_steps": 60_000,
             "thin": 20,
@@ -88,8 +88,8 @@ def sampler(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
 EAGER = ("sgld, Gaussian", "asgld invariant, Gaussian", "msgld, minibatches", "sghmc, a function kept", "psgld, moments")
 
 
-def go_on(name: str, path: Path) -> None:
-    """Start the run, or resume it where its folder is."""
+def start_or_resume(name: str, path: Path) -> None:
+    """Start the run, or resume it if its folder exists."""
     frequent_checkpoints()
     both, alone = sampler(name)
     if path.exists():
@@ -100,7 +100,7 @@ def go_on(name: str, path: Path) -> None:
 
 
 def _note_start(path: Path, step: int) -> None:
-    """Write down, beside the folder, the step from which a killed run goes on."""
+    """Record, next to the folder, the step from which a killed run resumes."""
     with open(path.with_name(f"{path.name} starts"), "a") as file:
         file.write(f"{step}\n")
 
@@ -111,7 +111,7 @@ def _starts_in_the_middle(path: Path) -> int:
 
 
 def read_run(path: Path) -> dict[str, Tensor]:
-    """Return everything that a finished run holds."""
+    """Return all arrays of a finished run."""
     samples = lv.load_samples(path)
     found = {name: samples.arrays[name].clone().contiguous() for name in samples.arrays}
     if samples.moments is not None:
@@ -129,10 +129,10 @@ TRAINERS: dict[str, Callable[[Any], Any]] = {
 
 
 def train(name: str, folder: Path, steps: int = 120) -> None:
-    """Train, or go on from the last checkpoint: the bank is rewound to it."""
+    """Train, or resume from the last checkpoint with the bank rewound to it."""
     model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
     size = sum(parameter.numel() for parameter in model.parameters())
-    nn.utils.vector_to_parameters(lv.noise.normal(5, 0, 0, size), model.parameters())
+    nn.utils.vector_to_parameters(lv.random.normal(5, 0, 0, size), model.parameters())
     opt = TRAINERS[name](model.parameters())
     _, (x, y) = _logistic()
     folder.mkdir(exist_ok=True)
@@ -143,11 +143,11 @@ def train(name: str, folder: Path, steps: int = 120) -> None:
         opt.load_state_dict(saved["opt"])
         first, calls = saved["step"], saved["calls"]
     _note_start(folder, first)
-    with lv.SampleBank(folder / "bank", thin=3, max_draws=30) as bank:
+    with lv.SampleBank(folder / "bank", thin=3, max_draws=30, resume=True) as bank:
         bank.rewind(calls)
         for step in range(first, steps):
             opt.zero_grad()
-            rows = lv.noise.batch_indices(7, 0, step, 20, 200)
+            rows = lv.random.batch_indices(7, 0, step, 20, 200)
             nn.functional.binary_cross_entropy_with_logits(model(x[rows])[:, 0], y[rows]).backward()
             opt.step()
             bank.add(model, step=step)
@@ -160,7 +160,7 @@ def train(name: str, folder: Path, steps: int = 120) -> None:
 
 def read_training(folder: Path) -> dict[str, Tensor]:
     """Return the bank's draws, their steps, and the final model."""
-    bank = lv.SampleBank(folder / "bank")
+    bank = lv.SampleBank.open(folder / "bank")
     found = {f"{k} {name}": value for k in range(len(bank)) for name, value in bank.state_dict(k).items()}
     found |= {f"final {name}": value for name, value in torch.load(folder / "final.pt", weights_only=True)["model"].items()}
     return found | {"steps": torch.tensor([draw.step for draw in bank.draws]), "calls": torch.tensor(bank.calls)}
@@ -170,7 +170,7 @@ def read_training(folder: Path) -> dict[str, Tensor]:
 
 
 def _fork(work: Callable[[], None]) -> int:
-    """Start a child that does the work and leaves with 0, or with 1 and its error in `error.txt`."""
+    """Fork a child that does the work and exits with 0, or with 1 and an error in `error.txt`."""
     pid = os.fork()
     if pid:
         return pid
@@ -188,7 +188,7 @@ def _fork(work: Callable[[], None]) -> int:
 
 
 def _until_done(start: Callable[[], int], chance: random.Random, seconds: float, wait: Wait) -> int:
-    """Start, kill after a random part of `seconds`, start again; return the number of kills when a child is done by itself."""
+    """Start, kill after a random part of `seconds`, repeat until one finishes; return the kills."""
     kills = 0
     while True:
         pid = start()
@@ -214,7 +214,7 @@ def _until_done(start: Callable[[], int], chance: random.Random, seconds: float,
 
 
 def _in_a_child(work: Callable[[], Any]) -> Any:
-    """Return what `work` returns in a forked child."""
+    """Return the result of `work` in a forked child."""
     (_, outcome), *_ = isolate.run([work], timeout=300)
     if outcome.fate:
         raise RuntimeError(outcome.fate)
@@ -234,7 +234,7 @@ def _timed(work: Callable[[], None]) -> float:
 
 
 def _interpreter(name: str, path: Path) -> int:
-    """Start a new Python that goes on with a run."""
+    """Start a new Python process that resumes a run."""
     command = [sys.executable, "-m", "tools.reliability.kills", name, str(path)]
     with open(Path(tempfile.gettempdir()) / "interpreter.txt", "w") as log:
         process = subprocess.Popen(command, cwd=REPOSITORY, stdout=log, stderr=log, env=_environment())
@@ -248,14 +248,14 @@ def _environment() -> dict[str, str]:
 
 
 def _wait_until(happened: Callable[[], bool], pid: int, seconds: float = 120.0) -> None:
-    """Wait until something has happened, or the process is gone, or the time is over."""
+    """Wait for an event, the end of the process, or a timeout."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and not happened() and not os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
         time.sleep(0.005)
 
 
 def _newest(path: Path) -> int:
-    """Return when a file at the top of the folder, such as a checkpoint, was last written; 0 for no folder."""
+    """Return the time of the last write at the top of the folder; 0 if it does not exist."""
     newest = 0
     for file in path.glob("*"):
         with contextlib.suppress(FileNotFoundError):
@@ -284,8 +284,10 @@ def _warm_up() -> None:
     """Load compiled code that children then need not load; no autograd, which a fork does not survive."""
     import zarr  # noqa: F401
 
-    lv.sample(lv.msgld(0.1), lv.targets.gaussian([[1.0]]), torch.zeros(4, 1), num_steps=3, compile=False, progress=False)
-    lv.noise.batch_indices(0, range(2), range(2), 2, 4)
+    lv.sample(
+        lv.targets.gaussian([[1.0]]), sampler=lv.msgld(0.1), init=torch.zeros(4, 1), num_steps=3, compile=False, progress=False
+    )
+    lv.random.batch_indices(0, range(2), range(2), 2, 4)
     for make in TRAINERS.values():
         parameter = nn.Parameter(torch.zeros(3))
         parameter.grad = torch.zeros(3)
@@ -293,13 +295,13 @@ def _warm_up() -> None:
 
 
 def run(kills: int, compiled: int, seed: int) -> list[Section]:
-    """Kill until at least `kills` eager runs' and as many trainings' processes, and `compiled` compiled ones, have died."""
+    """Kill at least `kills` eager runs, `kills` trainings and `compiled` compiled runs."""
     with tempfile.TemporaryDirectory(prefix="langevin-kills-") as name:
         before, tempfile.tempdir = tempfile.tempdir, name
         try:
             folder, sections = Path(name), []
             _warm_up()
-            sections.append(_run_kind("Killed runs, eager", kills, EAGER, folder / "eager", go_on, read_run, seed))
+            sections.append(_run_kind("Killed runs, eager", kills, EAGER, folder / "eager", start_or_resume, read_run, seed))
             sections.append(
                 _run_kind("Killed training loops", kills, tuple(TRAINERS), folder / "training", train, read_training, seed)
             )
@@ -401,7 +403,7 @@ if __name__ == "__main__":
     if len(sys.argv) == 3 and not sys.argv[1].isdigit():  # the process that is to be killed
         torch.set_num_threads(1)
         Path(os.environ["LANGEVIN_KILLS_MARK"]).touch()
-        go_on(sys.argv[1], Path(sys.argv[2]))
+        start_or_resume(sys.argv[1], Path(sys.argv[2]))
     else:
         for found in run(int(sys.argv[1]), int(sys.argv[2]), 0):
             print(found.title, dict(found.counts), found.notes, f"{time.perf_counter() - found.start:.0f} s")

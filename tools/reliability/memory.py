@@ -74,12 +74,12 @@ class World:
 
 
 class NoMemory(Exception):
-    """This optimizer remembers nothing, so the abuse does not exist for it."""
+    """This optimizer has no state, so the abuse does not exist."""
 
 
 def values(*shape: int, at: int = 0) -> Tensor:
     """Return normals at an address."""
-    return lv.noise.normal(3, 0, at, int(np.prod(shape))).reshape(shape)
+    return lv.random.normal(3, 0, at, int(np.prod(shape))).reshape(shape)
 
 
 def build(kind: str, params: Any, **changes: Any) -> Any:
@@ -91,7 +91,7 @@ ABUSES: dict[str, Callable[[World], str]] = {}
 
 
 def abuse(function: Callable[[World], str]) -> Callable[[World], str]:
-    """List an abuse under its name in words."""
+    """Register an abuse under its name."""
     ABUSES[function.__name__.strip("_").replace("_", " ")] = function
     return function
 
@@ -751,7 +751,7 @@ def _state_tensors(opt: Any) -> list[Tensor]:
 
 
 def _plain(tensor: Tensor) -> Tensor:
-    """Return a contiguous copy of what a tensor means."""
+    """Return a contiguous copy of a tensor's values."""
     tensor = tensor.detach()
     if hasattr(tensor, "full_tensor"):
         tensor = tensor.full_tensor()
@@ -765,7 +765,7 @@ def _values(params: list[Tensor], opt: Any) -> Values:
 
 
 def _by_plain_copies(world: World) -> Values | None:
-    """Return the step of plain copies by plain torch; None where sizes do not fit, so that only an error is right."""
+    """Return the step of plain copies in torch; None if sizes do not fit and only an error is right."""
     params = [nn.Parameter(_plain(parameter)) for parameter in world.params]
     for parameter, original in zip(params, world.params, strict=True):
         if original.grad is not None:
@@ -790,7 +790,7 @@ def _by_plain_copies(world: World) -> Values | None:
 
 
 def _by_plain_torch(world: World) -> Values:
-    """Return the step of plain torch after the same abuse: what shares memory still does."""
+    """Return the step in torch after the same abuse, with memory still shared."""
     twin = World(world.kind)
     ABUSES[world.abuse](twin)
     twin.act()

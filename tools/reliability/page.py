@@ -1,4 +1,4 @@
-"""What a kind of fault came to, and the page that says so: every number on it was measured by the run that wrote it."""
+"""Outcomes of a kind of fault, and the page with all outcomes, measured by the run that wrote it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Section", "write"]
 
 
 class Section:
-    """Counts and failures of one kind of fault; a failure whose key was seen before is counted and not listed again."""
+    """Counts and failures of one kind of fault; failures with the same key are listed once."""
 
     def __init__(self, title: str, seed: int) -> None:
         """Start the clock."""
@@ -24,7 +24,7 @@ class Section:
         self.notes: list[str] = []
 
     def count(self, what: str, times: int = 1) -> None:
-        """Count an outcome, and stop the clock here unless more comes."""
+        """Count an outcome and update the duration."""
         self.counts[what] += times
         self.seconds = time.perf_counter() - self.start
 
@@ -34,7 +34,7 @@ class Section:
         self.failures[kind, key or text] = first, times + 1
 
     def text(self) -> str:
-        """Return the failures, a line each, with how often they came."""
+        """Return the failures, one line each, with their counts."""
         return "\n".join(f"[{times}] {first}" for first, times in self.failures.values())
 
     def markdown(self, about: str) -> str:
@@ -54,7 +54,7 @@ def _machine() -> str:
     if info.exists():
         names = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
         model = names[0] if names else model
-    versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "numpy", "numba", "zarr", "safetensors"))
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "numpy", "zarr", "safetensors"))
     cores = f"{os.cpu_count()} cores (load {os.getloadavg()[0]:.1f} at the end)"
     return f"{model}, {cores}, {platform.system()} {platform.release()}, Python {platform.python_version()}, {versions}"
 

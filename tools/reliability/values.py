@@ -1,4 +1,4 @@
-"""Values that no sensible call would have, or that sit at the edge of what one would."""
+"""Invalid and extreme values."""
 
 from __future__ import annotations
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from langevin.engines import run_blocks, side_by_side
-from langevin.gradients import Draws, GradientFn
+from langevin.execution import run_blocks, side_by_side
 from langevin.kernels import Kernel
-from langevin.noise import Purpose, batch_indices, integers, streams
+from langevin.random import Purpose, batch_indices, integers, streams
 from langevin.targets import Batch, Evaluation, Target
+from langevin.targets.gradients import Draws, GradientFn
 from langevin_paper.spec import Progress
 
 __all__ = ["mean_positions"]

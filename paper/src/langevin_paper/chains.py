@@ -14,10 +14,10 @@ from torch import Tensor
 from langevin import resume, sample
 from langevin.checks import needs
 from langevin.kernels import Kernel
-from langevin.noise import Purpose, normal, streams
-from langevin.store import Samples
-from langevin.store.journal import write_atomic
-from langevin.store.manifest import read_manifest
+from langevin.random import Purpose, normal, streams
+from langevin.storage import Samples
+from langevin.storage.journal import write_atomic
+from langevin.storage.manifest import read_manifest
 from langevin.targets import Target
 from langevin_paper.spec import Progress
 
@@ -73,11 +73,23 @@ def run_chains(
         }  # fmt: skip
         with _going_on(out):
             _check_same(read_manifest(out), wanted)
-            samples = resume(out, kernel, target, data=data, keep=keep if callable(keep) else None, progress=told)
+            samples = resume(out, target, sampler=kernel, data=data, keep=keep if callable(keep) else None, progress=told)
     else:
         samples = sample(
-            kernel, target, init, num_steps=num_steps, warmup=warmup, thin=thin, data=data, batch_size=batch_size, compile=compile,
-            seed=seed, first_chain=chains.start, keep=keep, out=out, progress=told,
+            target,
+            sampler=kernel,
+            init=init,
+            num_steps=num_steps,
+            warmup=warmup,
+            thin=thin,
+            data=data,
+            batch_size=batch_size,
+            compile=compile,
+            seed=seed,
+            first_chain=chains.start,
+            keep=keep,
+            out=out,
+            progress=told,
         )  # fmt: skip
     if any(status.is_healthy and status.steps < num_steps for status in samples.status):
         raise RuntimeError(f"the chains were interrupted: {samples.status[0]}")

@@ -13,9 +13,11 @@ import typer
 from tqdm.auto import tqdm
 from typing_extensions import override
 
-from langevin.console import DEBUG, Commands
-from langevin.scale import Ray, WorkerError
+from langevin.cli.main import DEBUG, Commands
+from langevin.distributed import Ray, WorkerError
 from langevin_paper import __version__
+from langevin_paper.check.command import check
+from langevin_paper.demo.command import demo
 from langevin_paper.record import Records
 from langevin_paper.registry import EXPERIMENTS, find
 from langevin_paper.runner import Monitor, missing_cells, run_cells, run_cells_on
@@ -44,12 +46,20 @@ def commands(
 ) -> None:
     """The experiments of the paper: list, run, report.
 
+    langevin-paper demo
+
+    langevin-paper check law --quick
+
     langevin-paper list
 
     langevin-paper run landsat --scale short --jobs 2
 
     langevin-paper report
     """
+
+
+app.command(short_help="A tour on one page, in about a minute.")(demo)
+app.command(short_help="Test the samplers against known laws.")(check)
 
 
 @app.command(name="list")

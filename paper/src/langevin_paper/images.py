@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from langevin.noise import Purpose, batch_indices, integers, stream
+from langevin.random import Purpose, batch_indices, integers, stream
 from langevin_paper.data import load
 from langevin_paper.training import Training
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from langevin.checks import check_integer, check_number, needs
-from langevin.noise import Purpose, normal, streams
+from langevin.random import Purpose, normal, streams
 from langevin.targets import Target
 
 __all__ = ["MixtureState", "draw", "elbo", "log_density", "start", "step"]

@@ -13,7 +13,7 @@ import torch
 
 __all__ = ["provenance"]
 
-PACKAGES = ("langevin", "torch", "numpy", "numba", "scipy", "matplotlib")
+PACKAGES = ("langevin", "torch", "numpy", "scipy", "matplotlib")
 
 
 def provenance() -> dict[str, Any]:

@@ -9,8 +9,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from langevin.checks import needs
-from langevin.drifts import Memory
 from langevin.kernels import Kernel, StepInputs
+from langevin.kernels.drifts import Tensors
 from langevin.targets import Evaluation
 
 __all__ = ["PSGLDReading"]
@@ -61,7 +61,7 @@ class PSGLDReading(Kernel):
 
     @property
     @override
-    def memory(self) -> tuple[str, ...]:
+    def state_names(self) -> tuple[str, ...]:
         return ("metric_average",)
 
     @property
@@ -76,8 +76,8 @@ class PSGLDReading(Kernel):
 
     @override
     def update(
-        self, position: Tensor, evaluation: Evaluation, noise: Tensor, memory: Memory, inputs: StepInputs
-    ) -> tuple[Tensor, Memory]:
+        self, position: Tensor, evaluation: Evaluation, noise: Tensor, memory: Tensors, inputs: StepInputs
+    ) -> tuple[Tensor, Tensors]:
         (before,), (η,) = memory, noise
         shrink = self.prior_precision * position
         gradient = evaluation.gradient - shrink

@@ -2,7 +2,7 @@
 
 ```
 records/
-  records.jsonl     a journal (`langevin.store.journal`): only ever appended to, a line that a kill cut short is ignored
+  records.jsonl     a journal (`langevin.storage.journal`): only ever appended to, a line that a kill cut short is ignored
   lock              held by the one process that writes
   arrays/*.npz      what figures need, float32, one file for each cell; written before the lines that name it
   work/<cell>/      checkpoints of unfinished cells
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from langevin.store.journal import Journal, write_atomic
+from langevin.storage.journal import Journal, write_atomic
 from langevin_paper.packing import pack, plain, unpack
 from langevin_paper.schema import Key, Record, digest, from_line, to_line, writable
 

@@ -16,7 +16,7 @@ from typing import Any
 import jinja2
 from matplotlib.figure import Figure
 
-from langevin.store.journal import write_atomic
+from langevin.storage.journal import write_atomic
 from langevin_paper.compare import RULE, differs, summarise
 from langevin_paper.contents import Entry, ListingView, Page, Picture, Row, Section, TableView, Timing, is_lost, number, value_of
 from langevin_paper.figures import FIGURES, View, overview, png

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from langevin.checks import check_integer
-from langevin.scale import Ray
+from langevin.distributed import Ray
 from langevin_paper.provenance import provenance
 from langevin_paper.record import Record, Records, fingerprint
 from langevin_paper.spec import Experiment
@@ -128,15 +128,15 @@ def run_cells_on(engine: Ray, cells: Sequence[Cell], records: Records, *, monito
     monitor = Monitor() if monitor is None else monitor
     origin, made = provenance(), []
 
-    def after(lane: int, outcome: Finished) -> None:
-        made.extend(_recorded(records, cells[lane], outcome, origin))
-        monitor.started(cells[lane])
-        monitor.finished(cells[lane], outcome)
+    def after(queue: int, outcome: Finished) -> None:
+        made.extend(_recorded(records, cells[queue], outcome, origin))
+        monitor.started(cells[queue])
+        monitor.finished(cells[queue], outcome)
 
-    def lost(lane: int, what: str) -> None:
-        after(lane, Finished({}, f"its worker was lost: {what}", (), 0.0, 0.0))
+    def lost(queue: int, what: str) -> None:
+        after(queue, Finished({}, f"its worker was lost: {what}", (), 0.0, 0.0))
 
-    tasks = {lane: (cell, records.work_folder(_folder_name(cell))) for lane, cell in enumerate(cells)}
+    tasks = {queue: (cell, records.work_folder(_folder_name(cell))) for queue, cell in enumerate(cells)}
     engine.work_on(execute_there, None, tasks, after, lost)
     return made
 

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from langevin.checks import needs
 from langevin.kernels import Kernel
-from langevin.samplers import SAMPLERS
-from langevin.schedules import Schedule, constant, cyclical, polynomial, step_decay
+from langevin.kernels.samplers import SAMPLERS
+from langevin.kernels.schedules import Schedule, constant, cyclical, polynomial, step_decay
 
 __all__ = ["Column", "Experiment", "Listing", "Method", "Progress", "Published", "Results", "Run", "Scale", "Setting", "Table"]
 
@@ -50,7 +50,7 @@ class Method:
         label: for people.
         sampler: a key of `SAMPLERS`, or what the experiment's `run` makes of it.
         settings: plain numbers, as the sampler takes them; a step size may be a mapping such as
-            ``{"kind": "step_decay", "initial": 1e-4, "factor": 0.5, "every": 3000}``, one of `langevin.schedules`.
+            ``{"kind": "step_decay", "initial": 1e-4, "factor": 0.5, "every": 3000}``, one of `langevin.kernels.schedules`.
         ours: names of those settings that the paper does not give; ("*",) for a row that it does not have at all.
         note: what a reader of the row should know.
     """

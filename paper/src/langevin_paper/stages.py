@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from langevin import optim
 from langevin.checks import check_integer, check_number, needs
-from langevin.schedules import Schedule, step_decay
+from langevin.kernels.schedules import Schedule, step_decay
 from langevin.targets.priors import Prior
 from langevin_paper.models import mlp, resnet18
 
@@ -81,7 +81,7 @@ class Stage:
         if self.optimizer not in (*BASELINES, *optim.__all__):
             raise needs("Stage", "optimizer", f"one of {', '.join((*BASELINES, *optim.__all__))}", self.optimizer)
         if not isinstance(self.lr, Schedule):
-            raise needs("Stage", "lr", "a schedule of langevin.schedules", self.lr, TypeError)
+            raise needs("Stage", "lr", "a schedule of langevin.kernels.schedules", self.lr, TypeError)
         check_number("Stage", "temperature", self.temperature, ">= 0", lambda v: v >= 0)
         if self.optimizer in BASELINES and self.temperature:
             raise needs("Stage", "temperature", f"0 for {self.optimizer}", self.temperature)

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from langevin.checks import check_integer, needs
-from langevin.noise import Purpose, integers, stream
-from langevin.store.journal import write_atomic
+from langevin.random import Purpose, integers, stream
+from langevin.storage.journal import write_atomic
 from langevin_paper.images import Inputs
 from langevin_paper.measures import accuracy, predict, sparsity_ratio
 from langevin_paper.optimizers import add_prior, effective_temperature, make_optimizer

@@ -7,8 +7,8 @@ from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 from langevin.checks import check_integer, needs
-from langevin.plain import to_plain
-from langevin.schedules import constant
+from langevin.kernels.schedules import constant
+from langevin.serialization import to_plain
 from langevin.targets import priors
 from langevin_paper.data import KNOWN
 from langevin_paper.stages import NETWORKS, Network, Stage, decay

@@ -63,7 +63,7 @@ def execute(cell: Cell, folder: Path, progress: Progress) -> Finished:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         # Hot, cold and short runs are what experiments are about; chains that stop are not, and come first in the text.
-        warnings.filterwarnings("ignore", r"what speaks against these draws:\n(?!stopped chains)", TrustWarning)
+        warnings.filterwarnings("ignore", r"failed diagnostics:\n(?!stopped chains)", TrustWarning)
         try:
             results = cell.experiment.run(cell.method, cell.scale, cell.seeds, folder, progress)
             if absent := set(cell.seeds) - set(results):
@@ -75,7 +75,7 @@ def execute(cell: Cell, folder: Path, progress: Progress) -> Finished:
 
 
 def execute_there(shared: None, task: tuple[Cell, Path]) -> Finished:
-    """Run a cell on another machine, whose folder may not be there yet; a task of an engine of `langevin.scale`."""
+    """Run a cell on another machine, whose folder may not be there yet; a task of an engine of `langevin.distributed`."""
     cell, folder = task
     folder.mkdir(parents=True, exist_ok=True)
     return execute(cell, folder, lambda share: None)

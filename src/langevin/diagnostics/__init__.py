@@ -1,30 +1,42 @@
-"""Is it converged, is it the right law, at which temperature: arrays of draws in, numbers, sentences and plots out.
+"""Diagnostics of draws: convergence, temperature, distance from the target, and plots.
 
-Draws have axes (chain, draw, dim); give `samples.draws`, or `samples.healthy` when chains stopped. ESS and R-hat are ArviZ's.
-They cannot see the bias of a sampler without an accept step: a chain may mix well and sample another law. Three other
-measures can: the kernel Stein discrepancy, the effective temperature, and the distance to a reference.
+Draws have axes (chain, draw, dim): pass `samples.draws`, or `samples.healthy` if chains stopped.
+ESS and R-hat do not detect the bias of a sampler without an accept step: a chain may mix well and
+sample another distribution. The kernel Stein discrepancy, the effective temperature and the
+distance to a reference do.
 
-    can it be trusted?       samples.trust, which `sample` computes by itself and warns of
-    do the chains agree?     ess, rhat, mcse, autocorrelation
-    is it the target's law?  ksd, effective_temperature (they need its gradient)
-    which draws are cold?    cooled, for cyclical step sizes
-    how far is it off?       moment_errors, sliced_wasserstein, mode_shares, grid_total_variation (they need the answer)
-    what does it look like?  trace, running_mean, autocorrelation_plot, pair
+- all checks of a run: `samples.trust`; `sample` warns if one fails
+- convergence: ess, rhat, mcse, autocorrelation
+- distance from the target, by its gradient: ksd, effective_temperature
+- draws of small steps in a cyclical schedule: cooled
+- calibration on simulated data: sbc
+- distance from a known answer: moment_errors, sliced_wasserstein, mode_shares, grid_total_variation
+- plots: trace, running_mean, autocorrelation_plot, pair
 """
 
+from langevin.diagnostics.calibration import Calibration, sbc
 from langevin.diagnostics.convergence import acceptance_rate, autocorrelation, ess, mcse, rhat
-from langevin.diagnostics.cooling import Cooled, cooled
+from langevin.diagnostics.distances import (
+    MomentErrors,
+    grid_total_variation,
+    kernel_stein_discrepancy,
+    ksd,
+    mode_shares,
+    moment_errors,
+    sliced_wasserstein,
+)
 from langevin.diagnostics.plots import autocorrelation_plot, pair, running_mean, trace
-from langevin.diagnostics.reference import MomentErrors, grid_total_variation, mode_shares, moment_errors, sliced_wasserstein
-from langevin.diagnostics.stein import kernel_stein_discrepancy, ksd
 from langevin.diagnostics.temperature import (
+    Cooled,
     Temperature,
     configurational_temperature,
+    cooled,
     effective_temperature,
     kinetic_temperature,
 )
 
 __all__ = [
+    "Calibration",
     "Cooled",
     "MomentErrors",
     "Temperature",
@@ -45,6 +57,7 @@ __all__ = [
     "pair",
     "rhat",
     "running_mean",
+    "sbc",
     "sliced_wasserstein",
     "trace",
 ]

@@ -1,51 +1,190 @@
-"""Do the chains agree, and how many independent draws are they worth: `langevin.trust` judges by the same numbers."""
+"""R-hat, effective sample size and Monte Carlo errors of chains."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from langevin.checks import check_integer, needs
-from langevin.diagnostics.arrays import check_draws
-from langevin.store.samples import import_arviz
-from langevin.trust.mixing import MIN_DRAWS, mixing, moves
+from langevin.diagnostics.arrays import check_draws, import_arviz
 
 __all__ = [
+    "MAX_RHAT",
+    "MIN_CHAINS",
+    "MIN_DRAWS",
+    "MIN_ESS_PER_CHAIN",
+    "Mixing",
     "acceptance_rate",
     "autocorrelation",
     "ess",
     "mcse",
+    "mixing",
+    "moves",
     "rhat",
     "standard_error",
 ]
 
+
+MAX_RHAT = 1.01
+"""Chains disagree above this value (Vehtari et al. 2021)."""
+
+MIN_ESS_PER_CHAIN = 100
+"""R-hat and error estimates are unreliable below this value (Vehtari et al. 2021)."""
+
+MIN_CHAINS = 4
+"""The number of chains that Vehtari et al. (2021) recommend."""
+
+MIN_DRAWS = 4
+"""Chains are split in halves, and a variance needs two draws."""
+
 CHAINS_FOR_SPREAD = 30
-"""From so many chains on, their spread alone gives a standard error (to 13 percent); below it ArviZ's MCSE is steadier."""
+"""Chains whose spread alone gives a standard error, to 13 percent; below it use the MCSE."""
+
+_RESOLUTION = 1e-15  # a series with a smaller range is constant
+
+
+class Mixing(NamedTuple):
+    """R-hat and ESS of each element, (dim,): NaN with too few draws, or if it never moves."""
+
+    rhat: Tensor  # NaN with one chain, too
+    bulk: Tensor
+    tail: Tensor
+
+
+def moves(draws: Tensor) -> Tensor:
+    """Return which elements of draws (chain, draw, dim) ever change in a chain, (dim,)."""
+    return (draws != draws[:, :1]).any(1).any(0)
+
+
+def mixing(draws: Tensor) -> Mixing:
+    """Return rank-normalised split R-hat, bulk ESS and tail ESS of finite draws (chain, draw, dim).
+
+    R-hat is the maximum of location and scale; tail ESS is the minimum of the 5 and 95 percent
+    quantiles.
+    """
+    chains, num_draws, dim = draws.shape
+    found = [torch.full((dim,), torch.nan, dtype=torch.float64) for _ in range(3)]
+    moving = moves(draws)
+    if num_draws < MIN_DRAWS or not moving.any():
+        return Mixing(*found)
+    # (dim, chain, draw), which is fast for sorting and FFT.
+    draws = draws[..., moving].cpu().double().permute(2, 0, 1).contiguous()
+    halves = _split(draws)
+    ranked = _normal_scores(halves)
+    if chains > 1:
+        folded = (halves - _median(halves)[:, None, None]).abs()
+        found[0][moving] = torch.maximum(_rhat(ranked), _rhat(_normal_scores(folded)))
+    found[1][moving] = _ess(ranked)
+    ordered = _sorted(draws)
+    quantiles = (_quantile(ordered, level)[:, None, None] for level in (0.05, 0.95))
+    low, high = (_ess(_split((draws <= quantile).double())) for quantile in quantiles)
+    found[2][moving] = torch.minimum(low, high)
+    return Mixing(*found)
+
+
+def _split(draws: Tensor) -> Tensor:
+    """Split each chain into halves; drop the middle of an odd number of draws."""
+    half = draws.shape[-1] // 2
+    return torch.cat([draws[..., :half], draws[..., -half:]], 1)
+
+
+def _sorted(draws: Tensor) -> Tensor:
+    return torch.from_numpy(np.sort(draws.flatten(1).numpy(), -1))  # ten times faster than torch
+
+
+def _median(draws: Tensor) -> Tensor:
+    ordered = _sorted(draws)
+    return (ordered[:, (ordered.shape[1] - 1) // 2] + ordered[:, ordered.shape[1] // 2]) / 2
+
+
+def _quantile(ordered: Tensor, level: float) -> Tensor:
+    """Return a quantile of sorted numbers (dim, n), type 7 of Hyndman and Fan (1996)."""
+    size = ordered.shape[1]
+    rank = size * level + (1 - level)
+    below = int(min(max(rank, 1), size - 1))
+    share = min(max(rank - below, 0.0), 1.0)
+    return (1 - share) * ordered[:, below - 1] + share * ordered[:, below]
+
+
+def _normal_scores(draws: Tensor) -> Tensor:
+    """Return ``Phi^-1((r - 3/8) / (n + 1/4))`` of the ranks r among all chains, with mean ties."""
+    flat = draws.flatten(1)
+    order = torch.from_numpy(np.argsort(flat.numpy(), -1))
+    ordered, size = flat.gather(1, order), flat.shape[1]
+    ranks = torch.arange(size, dtype=torch.float64)
+    differs = ordered[:, 1:] != ordered[:, :-1]
+    if not differs.all():
+        edge = differs.new_ones((len(ordered), 1))
+        first = torch.where(torch.cat([edge, differs], 1), ranks, 0.0).cummax(-1).values
+        last = torch.where(torch.cat([differs, edge], 1), ranks, size).flip(-1).cummin(-1).values
+        ranks = (first + last.flip(-1)) / 2
+    scores = torch.special.ndtri((ranks + 1 - 0.375) / (size + 0.25)).expand_as(ordered)
+    return torch.empty_like(ordered).scatter_(-1, order, scores).reshape(draws.shape)
+
+
+def _rhat(draws: Tensor) -> Tensor:
+    """Return ``sqrt((B / W + n - 1) / n)``, B / n the variance of means, W the mean variance."""
+    num = draws.shape[-1]
+    return ((num * draws.mean(-1).var(-1) / draws.var(-1).mean(-1) + num - 1) / num).sqrt()
+
+
+def _ess(draws: Tensor) -> Tensor:
+    """Return ``n / (-1 + 2 sum_t rho_t)`` with the initial monotone sequence of Geyer (1992)."""
+    dim, chains, num = draws.shape
+    covariance = _autocovariance(draws)
+    variance = covariance[:, :1] * num / (num - 1)
+    total = covariance[:, :1] + (draws.mean(-1).var(-1, keepdim=True) if chains > 1 else 0.0)
+    rho = 1 - (variance - covariance) / total
+    rho[:, 0] = 1.0
+    pairs = rho[:, : num // 2 * 2].reshape(dim, -1, 2).sum(-1)
+    # The initial positive sequence: pairs 0, 1, ... up to the first that is not positive, of which
+    # only the even half counts.
+    most = max(0, -(-(num - 2) // 2) - 1)
+    is_end = torch.cat([~(pairs > 0), pairs.new_ones((dim, 1), dtype=torch.bool)], 1)
+    ended = is_end.int().argmax(-1, keepdim=True).clamp(max=most)
+    even = rho.gather(1, 2 * ended)
+    last = torch.where((pairs.gather(1, ended) >= 0) | (even > 0), even, 0.0)[:, 0]
+    counted = torch.arange(pairs.shape[1]) < ended
+    time = -1 + 2 * torch.where(counted, pairs.cummin(-1).values, 0.0).sum(-1) + last
+    size = chains * num
+    spread = draws.flatten(1).amax(-1) - draws.flatten(1).amin(-1)
+    found = size / time.clamp(min=1 / math.log10(size))
+    return torch.where(spread < _RESOLUTION, float(size), found)
+
+
+def _autocovariance(draws: Tensor) -> Tensor:
+    """Return the chains' mean autocovariance at every lag, (dim, lag)."""
+    num = draws.shape[-1]
+    spectrum = torch.fft.rfft(draws - draws.mean(-1, keepdim=True), n=2 * num).abs().square()
+    return torch.fft.irfft(spectrum.mean(1), n=2 * num)[:, :num] / num
 
 
 def _by_element(draws: Tensor, statistic: Callable[..., Any], **settings: Any) -> Tensor:
-    """Apply an ArviZ statistic to each element; NaN where draws are too few, or an element stands still in every chain."""
+    """Apply an ArviZ statistic to each element; NaN with too few draws, or if it never moves."""
     _, num_draws, dim = draws.shape
     result = torch.full((dim,), torch.nan, dtype=torch.float64)
     moving = moves(draws)
     if num_draws >= MIN_DRAWS and moving.any():
         with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "More chains", UserWarning)  # ArviZ thinks that the axes were swapped
+            warnings.filterwarnings("ignore", "More chains", UserWarning)  # suspects swapped axes
             dataset = import_arviz().convert_to_dataset({"theta": draws[..., moving].numpy()})
-            result[moving] = torch.tensor(statistic(dataset, **settings)["theta"].values, dtype=torch.float64)
+            found = statistic(dataset, **settings)["theta"].values
+            result[moving] = torch.tensor(found, dtype=torch.float64)
     return result
 
 
 def acceptance_rate(draws: Tensor) -> Tensor:
-    """Return the share of draws that differ from the one before, by chain: of a sampler that accepts, how many ends were taken.
+    """Return the share of draws that differ from the previous one: the acceptance rate by chain.
 
     Args:
-        draws: (chain, draw, dim), of every trajectory: with a `thin` between them it is the share that moved at least once.
+        draws: (chain, draw, dim), of every trajectory. With thinning it is the share that moved at
+            least once.
 
     Returns:
         (chain,), in float64.
@@ -59,19 +198,22 @@ def acceptance_rate(draws: Tensor) -> Tensor:
 
 
 def ess(draws: Tensor, *, method: str = "bulk") -> Tensor:
-    """Return the effective sample size of each element: the number of independent draws with the same error.
+    """Return the effective sample size (ESS) of each element.
 
-    ``ESS = n / (1 + 2 sum_t rho_t)`` over all chains, on rank-normalised split chains (Vehtari et al. 2021).
+    ``ESS = n / (1 + 2 sum_t rho_t)`` over all chains, on rank-normalised split chains (Vehtari et
+    al. 2021).
 
     Args:
         draws: (chain, draw, dim).
-        method: "bulk" for the centre, "tail" for the 5 and 95 percent quantiles, or another method of `arviz.ess`.
+        method: "bulk" for the centre, "tail" for the 5 and 95 percent quantiles, or another method
+            of `arviz.ess`.
 
     Returns:
-        (dim,). NaN with fewer than four draws a chain, and for an element that never moves (ArviZ says n there).
+        (dim,). NaN with fewer than four draws a chain, and for an element that never moves, where
+        ArviZ returns n.
 
     Example:
-        >>> from langevin.noise import normal
+        >>> from langevin.random import normal
         >>> ess(normal(0, range(4), range(500), 2).transpose(0, 1)) > 1500
         tensor([True, True])
     """
@@ -84,18 +226,20 @@ def ess(draws: Tensor, *, method: str = "bulk") -> Tensor:
 
 
 def rhat(draws: Tensor) -> Tensor:
-    """Return the rank-normalised split R-hat of each element (Vehtari et al. 2021); near 1 when the chains agree.
+    """Return the rank-normalised split R-hat of each element; near 1 if the chains agree.
 
-    ``R-hat = sqrt(((n - 1) W / n + B / n) / W)``, B between and W within half chains, the worse of location and scale.
+    ``R-hat = sqrt(((n - 1) W / n + B / n) / W)``, B between and W within half chains, the maximum
+    of location and scale (Vehtari et al. 2021).
 
     Args:
         draws: (chain, draw, dim).
 
     Returns:
-        (dim,). NaN with one chain, with fewer than four draws a chain, and for an element that never moves.
+        (dim,). NaN with one chain, with fewer than four draws a chain, and for an element that
+        never moves.
 
     Example:
-        >>> from langevin.noise import normal
+        >>> from langevin.random import normal
         >>> agree = normal(0, range(4), range(500), 1).transpose(0, 1)
         >>> rhat(agree) < 1.01, rhat(agree + torch.arange(4.0).view(4, 1, 1)) > 1.5
         (tensor([True]), tensor([True]))
@@ -113,7 +257,7 @@ def mcse(draws: Tensor) -> Tensor:
         (dim,). NaN with fewer than four draws a chain, and for an element that never moves.
 
     Example:
-        >>> from langevin.noise import normal
+        >>> from langevin.random import normal
         >>> mcse(normal(0, range(4), range(2500), 1).transpose(0, 1)).round(decimals=3)
         tensor([0.0100], dtype=torch.float64)
     """
@@ -130,7 +274,7 @@ def autocorrelation(draws: Tensor, max_lag: int = 100) -> Tensor:
         max_lag: the last lag; lags stop at draw - 1.
 
     Returns:
-        (chain, lag, dim), 1 at lag 0. NaN where a chain's element never moves.
+        (chain, lag, dim), 1 at lag 0. NaN for an element that never moves in a chain.
 
     Example:
         >>> path = torch.tensor([1.0, -1.0] * 50).view(1, 100, 1)
@@ -148,8 +292,9 @@ def autocorrelation(draws: Tensor, max_lag: int = 100) -> Tensor:
 def standard_error(values: Tensor) -> Tensor:
     """Return the standard error of the mean over chains and draws of each series.
 
-    With `CHAINS_FOR_SPREAD` chains or more it is the spread of the chains' means over sqrt(chains), which holds however
-    slowly they mix as long as they are independent; with fewer it is `mcse`, and the spread where draws are too few for that.
+    With `CHAINS_FOR_SPREAD` chains or more it is the spread of the chains' means over sqrt(chains),
+    which is valid for slow but independent chains; with fewer it is `mcse`, or the spread if draws
+    are too few for that.
 
     Args:
         values: (chain, draw, dim), finite.

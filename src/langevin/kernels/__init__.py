@@ -1,19 +1,22 @@
-"""Transitions: one step from a gradient and noise, the target unseen."""
+"""Samplers, one file per algorithm: `msgld` is Algorithm 1 of the paper, `asgld` Algorithm 2.
 
-from langevin.kernels.adapted import AdaptedHamiltonian, InvariantHamiltonian
-from langevin.kernels.amagold import Amagold
-from langevin.kernels.base import Kernel, KernelState, StepInputs
-from langevin.kernels.complete import CompleteRecipe
-from langevin.kernels.contour import Contour
-from langevin.kernels.cycles import Cycles
-from langevin.kernels.hamiltonian import Hamiltonian
+A kernel is one transition, computed from a gradient and noise; it never sees the target.
+"""
+
+from langevin.kernels.adaptive_sghmc import AdaptedHamiltonian, InvariantHamiltonian
+from langevin.kernels.base import Kernel, KernelState, StepInputs, Traits
+from langevin.kernels.extra.amagold import Amagold
+from langevin.kernels.extra.complete_recipe import CompleteRecipe
+from langevin.kernels.extra.contour import Contour
+from langevin.kernels.extra.cyclical_annealing import Cycles
+from langevin.kernels.extra.replica_exchange import Replica
+from langevin.kernels.extra.sglrw import Lattice
+from langevin.kernels.extra.sgrhmc import Riemannian
 from langevin.kernels.invariant import Invariant
 from langevin.kernels.langevin import Langevin
-from langevin.kernels.lattice import Lattice
-from langevin.kernels.replica import Replica
-from langevin.kernels.riemannian import Riemannian
 from langevin.kernels.scaled import Scaled
-from langevin.kernels.thermostat import Thermostat
+from langevin.kernels.sghmc import Hamiltonian
+from langevin.kernels.sgnht import Thermostat
 
 __all__ = [
     "AdaptedHamiltonian",
@@ -33,4 +36,5 @@ __all__ = [
     "Scaled",
     "StepInputs",
     "Thermostat",
+    "Traits",
 ]

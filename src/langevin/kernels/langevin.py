@@ -1,4 +1,4 @@
-"""Overdamped Langevin steps with any drift and any preconditioner: SGLD, pSGLD, SGRLD, MSGLD, ASGLD and their mixtures."""
+"""Overdamped Langevin steps with any drift and any preconditioner: SGLD and its relatives."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from torch import Tensor
 from typing_extensions import override
 
 from langevin.checks import check_integer, needs
-from langevin.drifts import Drift, Memory, NoDrift, Number
-from langevin.kernels.base import Kernel, StepInputs, follow
-from langevin.preconditioners import Identity, Preconditioner
-from langevin.schedules import AUTO, Schedule, as_schedule, constant
+from langevin.kernels.base import (
+    Kernel,
+    StepInputs,
+    Traits,
+    interpolate,
+)
+from langevin.kernels.parts import Drift, Identity, NoDrift, Number, Preconditioner, Tensors, joined
+from langevin.kernels.schedules import AUTO, Schedule, as_schedule, constant
 from langevin.targets import Evaluation
 
 __all__ = ["Langevin"]
@@ -25,9 +29,11 @@ class Langevin(Kernel):
 
     Args:
         drift: the adaptive bias ``a A_t``, read before the current gradient enters it.
-        preconditioner: the metric G, which already knows the current gradient.
-        annealing: what the bias is multiplied by at each step, a schedule; where it falls to zero the target is the limit law.
-        adapt_steps: first steps in which a metric that is learnt follows the gradients; None never stops, as published.
+        preconditioner: the metric G, which already includes the current gradient.
+        annealing: what the bias is multiplied by at each step, a schedule; where it falls to zero
+            the target is the limit.
+        adapt_steps: first steps in which an adaptive metric follows the gradients; None never
+            stops, as published.
     """
 
     drift: Drift = field(default_factory=NoDrift)
@@ -38,9 +44,17 @@ class Langevin(Kernel):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.drift, Drift):
-            raise needs(self.name, "drift", "a drift of langevin.drifts", self.drift, TypeError)
+            raise needs(
+                self.name, "drift", "a drift of langevin.kernels.drifts", self.drift, TypeError
+            )
         if not isinstance(self.preconditioner, Preconditioner):
-            raise needs(self.name, "preconditioner", "one of langevin.preconditioners", self.preconditioner, TypeError)
+            raise needs(
+                self.name,
+                "preconditioner",
+                "one of langevin.kernels.preconditioners",
+                self.preconditioner,
+                TypeError,
+            )
         object.__setattr__(self, "annealing", as_schedule(self.name, "annealing", self.annealing))
         self._value("annealing", 0)
         if self.adapt_steps is not None:
@@ -48,28 +62,37 @@ class Langevin(Kernel):
 
     @property
     @override
-    def memory(self) -> tuple[str, ...]:
-        return self.drift.memory + self.preconditioner.memory
+    def state_names(self) -> tuple[str, ...]:
+        return self.drift.state_names + self.preconditioner.state_names
 
     @property
     @override
-    def is_elementwise(self) -> bool:
-        return self.drift.is_elementwise and self.preconditioner.is_elementwise
+    def traits(self) -> Traits:
+        parts = self.drift, self.preconditioner
+        return Traits(
+            elementwise=all(part.is_elementwise for part in parts),
+            reads_position=self.preconditioner.reads_position,
+        )
 
-    @property
     @override
-    def sees_position(self) -> bool:
-        return self.preconditioner.sees_position
-
-    @override
-    def inputs(self, step: int, *, seen: int | None = None, step_size: float | None = None) -> StepInputs:
-        inputs, adapting = super().inputs(step, seen=seen, step_size=step_size), self._adapting(self.adapt_steps, step, seen)
+    def inputs(
+        self, step: int, *, seen: int | None = None, step_size: float | None = None
+    ) -> StepInputs:
+        inputs, adapting = (
+            super().inputs(step, seen=seen, step_size=step_size),
+            self._adapting(self.adapt_steps, step, seen),
+        )
         return inputs._replace(annealing=self._value("annealing", step), adapting=adapting)
 
     @override
     def for_run(self, warmup: int, position: Tensor) -> Kernel:
-        # A step size that is found is found for a metric that stands still; one that is given goes with the published form.
-        is_open = self.adapt_steps is None and self.step_size == AUTO and bool(self.preconditioner.memory)
+        # A step size that is found is found for a metric that stands still; one that is given goes
+        # with the published form.
+        is_open = (
+            self.adapt_steps is None
+            and self.step_size == AUTO
+            and bool(self.preconditioner.state_names)
+        )
         return dataclasses.replace(self, adapt_steps=warmup) if is_open and warmup > 0 else self
 
     @override
@@ -77,48 +100,67 @@ class Langevin(Kernel):
         return dataclasses.replace(self, preconditioner=Identity()), self.preconditioner
 
     @override
-    def start(self, position: Tensor) -> Memory:
-        return self.drift.start(position) + self.preconditioner.start(position)
+    def start(self, position: Tensor) -> Tensors:
+        return joined(self.drift.start(position), self.preconditioner.start(position))
 
     @override
     def update(
-        self, position: Tensor, evaluation: Evaluation, noise: Tensor, memory: Memory, inputs: StepInputs
-    ) -> tuple[Tensor, Memory]:
-        split = len(self.drift.memory)
-        averages, metric_memory = memory[:split], memory[split:]
+        self,
+        position: Tensor,
+        evaluation: Evaluation,
+        noise: Tensor,
+        state: Tensors,
+        inputs: StepInputs,
+    ) -> tuple[Tensor, Tensors]:
+        split = len(self.drift.state_names)
+        averages, metric_state = state[:split], state[split:]
         gradient, (η,) = evaluation.gradient, noise
         bias = self.drift.bias(averages)  # m_t and V_t: gradients before step t
-        learnt = self.preconditioner.update(metric_memory, gradient, inputs.started)
-        metric_memory = learnt if self.adapt_steps is None else follow(learnt, metric_memory, inputs.adapting)
-        metric = self.preconditioner.metric(metric_memory, position)
+        adapted = self.preconditioner.update(metric_state, gradient, inputs.started)
+        metric_state = (
+            adapted
+            if self.adapt_steps is None
+            else interpolate(adapted, metric_state, inputs.adapting)
+        )
+        metric = self.preconditioner.metric(metric_state, position)
 
         force = gradient if bias is None else gradient + inputs.annealing * bias
         move = inputs.step_size * self.preconditioner.apply(metric, force)
         kick = self.noise_scale(inputs) * self.preconditioner.spread(metric, η)
         moved = position - move + kick
-        gamma = self.preconditioner.divergence(metric, metric_memory, position, gradient)
+        gamma = self.preconditioner.divergence(metric, metric_state, position, gradient)
         if gamma is not None:
             moved = moved + inputs.step_size * inputs.temperature * gamma
-        return moved, self.drift.update(averages, gradient) + metric_memory
+        return moved, joined(self.drift.update(averages, gradient), metric_state)
+
+    def rescale_state(
+        self, state: Tensors, gradient: Tensor, ratio: Number, inputs: StepInputs
+    ) -> Tensors:
+        """See `TemperatureChange`."""
+        return state  # averages of gradients, which decay
 
     @override
-    def at_temperature(self, memory: Memory, gradient: Tensor, warmth: Number, inputs: StepInputs) -> Memory:
-        return memory  # averages of gradients: they forget by themselves
-
-    @override
-    def reach(self, memory: Memory, inputs: StepInputs) -> Number | None:
-        split, metric = len(self.drift.memory), self.preconditioner
-        gain = self.drift.gain(memory[:split])
-        if gain is None or not self.is_elementwise or metric.sees_position:
+    def total_response(self, state: Tensors, inputs: StepInputs) -> Number | None:
+        split, metric = len(self.drift.state_names), self.preconditioner
+        gain = self.drift.gain(state[:split])
+        if gain is None or not self.traits.elementwise or metric.reads_position:
             return None
-        one = torch.ones_like(memory[0]) if memory else torch.ones(())
-        return inputs.step_size * metric.apply(metric.metric(memory[split:], one), one) * (1 + inputs.annealing * gain)
+        one = torch.ones_like(state[0]) if state else torch.ones(())
+        return (
+            inputs.step_size
+            * metric.apply(metric.metric(state[split:], one), one)
+            * (1 + inputs.annealing * gain)
+        )
 
     @property
     @override
     def effective_temperature(self) -> float | None:
         cooling = self.drift.cooling()
-        return None if cooling is None or (cooling != 1 and self.is_annealed) else self.temperature / cooling
+        return (
+            None
+            if cooling is None or (cooling != 1 and self.is_annealed)
+            else self.temperature / cooling
+        )
 
     @property
     def is_annealed(self) -> bool:
@@ -136,7 +178,8 @@ class Langevin(Kernel):
             f"{self.name}: dθ = -{left}(grad U{bias}) dt + sqrt(2 * {self.temperature:g}) {root}dW",
             *(f"  {equation}" for equation in memory_equations),
             *([f"  {metric_sentence}"] if metric_sentence else []),
-            f"  step size ε = {self.step_size}" + (f"; {self.drift.settings()}{annealed}" if self.drift.settings() else ""),
+            f"  step size ε = {self.step_size}"
+            + (f"; {self.drift.settings()}{annealed}" if self.drift.settings() else ""),
             f"  target: exp(-U / {self.temperature:g})",
             f"  law: {self._law()}",
         ]
@@ -146,17 +189,53 @@ class Langevin(Kernel):
         effective = self.effective_temperature
         if effective is None and self.is_annealed:
             return (
-                f"colder than the target while the bias factor is large; tends to effective temperature {self.temperature:g} "
-                "as it is annealed to zero, slower than the chain mixes"
-            )
+                "colder than the target while the bias factor is large; tends to effective "
+                f"temperature {self.temperature:g} "
+                "as it is annealed to zero, slower than the chain mixes, up to O(ε) and the "
+                "gradient's own noise"
+            ) + self._frozen()
         if effective is None:
             return (
-                f"colder than the target, by 1 + a / sqrt(V + λ) in each direction where the averages follow the "
-                f"gradient; effective temperature between 0 and {self.temperature:g} (published form)"
-            )
+                "colder than the target, in each direction by the factor (grad U + bias) / grad "
+                "U where the averages follow "
+                f"the gradient; effective temperature between 0 and {self.temperature:g}, to "
+                "which the gradient's own noise "
+                "adds (published form)"
+            ) + self._frozen()
         if effective == self.temperature:
-            return f"the target, effective temperature {effective:g}, up to O(ε) and the gradient's own noise"
+            where = "" if self._stands_still else " while V stands still"
+            return (
+                f"the target{where}, effective temperature {effective:g}, up to O(ε) and the "
+                "gradient's own noise" + self._frozen()
+            )
         return (
-            f"effective temperature {effective:g} = τ / (1 + a) for steps so small that the average follows the "
-            f"gradient (published form: colder than the target)"
+            f"effective temperature {effective:g} = τ / (1 + a) for steps so small that the "
+            "average follows the "
+            "gradient, to which the gradient's own noise adds (published form: colder than the "
+            "target)"
+        ) + self._frozen()
+
+    @property
+    def _stands_still(self) -> bool:
+        """Whether the metric has no averages, or they are frozen after the first steps."""
+        return not self.preconditioner.state_names or self.adapt_steps is not None
+
+    def _frozen(self) -> str:
+        """Return what a metric that follows the gradients means for the stationary distribution."""
+        if not self.preconditioner.state_names:
+            return ""
+        if self.adapt_steps is not None:
+            return (
+                f"; guaranteed from step {self.adapt_steps} on, where V is frozen: not "
+                "before, nor in exploration phases"
+            )
+        if self.preconditioner.reads_position:
+            return (
+                "; V follows the gradients at every step, and Γ corrects for the newest of "
+                "them only"
+            )
+        return (
+            "; V follows the gradients at every step and Γ is left out, so the stationary "
+            "distribution is not the target: the "
+            "density is off by a factor of up to 1/G (adapt_steps= freezes V)"
         )

@@ -1,7 +1,8 @@
-"""Any sampler in the scale of its target: the one place where a learnt metric G enters."""
+"""Any sampler in the coordinates of an estimated metric."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -10,89 +11,142 @@ from torch import Tensor
 from typing_extensions import override
 
 from langevin.checks import needs
-from langevin.drifts import Memory, Number
-from langevin.kernels.around import Around
-from langevin.kernels.base import Kernel, StepInputs
-from langevin.scales import Scale
+from langevin.kernels.base import Kernel, StepInputs, Traits, reads_position
+from langevin.kernels.parts import Number, Tensors
+from langevin.kernels.wrapper import Wrapper
 from langevin.targets import Evaluation
+from langevin.targets.metric import Metric
 
 __all__ = ["Scaled"]
 
 
 @dataclass(frozen=True)
-class Scaled(Around):
+class Scaled(Wrapper):
     """A sampler that runs in ``y = R^-1 θ``; use `Scaled.of` to build one.
 
-    With ``U(R y)`` as its energy the sampler sees the gradient ``R^T g`` and moves y; θ moves by R times that. So SGLD becomes
-    ``θ' = θ - ε R R^T g + sqrt(2 ε τ) R η``, and R R^T is the inverse mass matrix of those with a velocity. R is a constant: the
-    law of y, hence that of θ, is as right or wrong as that of the sampler itself.
+    With ``U(R y)`` as its energy the sampler sees the gradient ``R^T g`` and moves y; θ moves by R
+    times that. So SGLD becomes ``θ' = θ - ε R R^T g + sqrt(2 ε τ) R η``, and R R^T is the inverse
+    mass matrix of those with a velocity. R is a constant: y, and hence θ, is sampled as
+    accurately as by the sampler itself.
 
     Args:
-        inner: the sampler; its formula must not look at the position itself (`Kernel.sees_position`).
+        inner: the sampler; its formula must not read the position itself
+            (`Traits.reads_position`).
         scale: R.
+        force_limit: (a, b) to clamp every element of ``R^T g`` to ``± (a + b / sqrt(ε)) sqrt(τ)``,
+            or None. A step that is unstable far out in a tail then stays bounded, and the chain
+            comes back ("tamed" Langevin dynamics: Brosse, Durmus, Moulines and Sabanis 2019). The
+            limit disappears with small steps.
 
     Example:
         >>> import langevin as lv
         >>> import torch
-        >>> from langevin import scales
-        >>> Scaled.of(lv.sgld(step_size=0.01), scales.Diagonal(torch.tensor([1.0, 10.0]))).is_elementwise
+        >>> from langevin.targets import metric
+        >>> scale = metric.Diagonal(torch.tensor([1.0, 10.0]))
+        >>> Scaled.of(lv.sgld(step_size=0.01), scale).traits.elementwise
         True
     """
 
-    scale: Scale = field(kw_only=True)
+    scale: Metric = field(kw_only=True)
+    force_limit: tuple[float, float] | None = field(default=None, kw_only=True)
 
     @classmethod
-    def of(cls, inner: Kernel, scale: Scale) -> Scaled:
+    def of(
+        cls, inner: Kernel, scale: Metric, force_limit: tuple[float, float] | None = None
+    ) -> Scaled:
         """Put a sampler into a scale."""
         cls.check(inner)
-        return cls(inner.name, inner.step_size, inner.temperature, inner=inner, scale=scale)
+        return cls(
+            inner.name,
+            inner.step_size,
+            inner.temperature,
+            inner=inner,
+            scale=scale,
+            force_limit=force_limit,
+        )
 
     @staticmethod
     def check(inner: Kernel) -> None:
-        """Fail when a sampler's formula looks at positions or at other chains."""
-        if inner.sees_position or inner.group_size > 1:
-            raise needs("sample", "scale", f"None for {inner.name}, whose formula looks at positions or at other chains", "a scale")
+        """Fail when a sampler's formula reads positions or other chains."""
+        if reads_position(inner) or inner.traits.group_size > 1:
+            raise needs(
+                "sample",
+                "scale",
+                f"None for {inner.name}, whose formula reads positions or other chains",
+                "a scale",
+            )
+
+    def is_limited(self, gradient: Tensor, step_size: Number) -> Tensor:
+        """Return in which positions the limit changes the force, for gradients (..., dim)."""
+        if self.force_limit is None:
+            return torch.zeros(gradient.shape[:-1], dtype=torch.bool, device=gradient.device)
+        return (self.scale.pull(gradient).abs() > self._most(step_size)).any(-1)
+
+    def _most(self, step_size: Number) -> Number:
+        assert self.force_limit is not None
+        return self.temperature**0.5 * (self.force_limit[0] + self.force_limit[1] / step_size**0.5)
 
     @property
     @override
-    def is_elementwise(self) -> bool:
-        return self.inner.is_elementwise and self.scale.is_elementwise
-
-    @property
-    @override
-    def sees_position(self) -> bool:
-        return self.inner.sees_position
+    def traits(self) -> Traits:
+        inner = self.inner.traits
+        elementwise = inner.elementwise and self.scale.is_elementwise
+        return dataclasses.replace(inner, elementwise=elementwise, reads_position=False)
 
     @property
     @override
     def constants(self) -> dict[str, Tensor]:
-        return {f"scale_{index}": tensor for index, tensor in enumerate(self.scale.tensors)} | self.inner.constants
+        return {
+            f"scale_{index}": tensor for index, tensor in enumerate(self.scale.tensors)
+        } | self.inner.constants
 
     @property
     @override
-    def formula(self) -> Callable[..., tuple[Tensor, Memory]]:
-        bare, scale = self.inner.formula, self.scale  # one object: the compiler refuses to see its tensors twice
+    def formula(self) -> Callable[..., tuple[Tensor, Tensors]]:
+        bare, scale = (
+            self.inner.formula,
+            self.scale,
+        )  # one object: the compiler refuses to see its tensors twice
+        is_limited = self.force_limit is not None
 
         def update(
-            position: Tensor, evaluation: Evaluation, noise: Tensor, memory: Memory, inputs: StepInputs
-        ) -> tuple[Tensor, Memory]:
-            known = Evaluation(evaluation.energy, scale.pull(evaluation.gradient))
-            moved, memory = bare(torch.zeros_like(position), known, noise, memory, inputs)
-            return position + scale.push(moved), memory
+            position: Tensor,
+            evaluation: Evaluation,
+            noise: Tensor,
+            state: Tensors,
+            inputs: StepInputs,
+        ) -> tuple[Tensor, Tensors]:
+            force = scale.pull(evaluation.gradient)
+            if is_limited:
+                most = torch.as_tensor(
+                    self._most(inputs.step_size), dtype=force.dtype, device=force.device
+                )
+                force = force.clamp(-most, most)
+            known = Evaluation(evaluation.energy, force)
+            moved, state = bare(torch.zeros_like(position), known, noise, state, inputs)
+            return position + scale.push(moved), state
 
         return update
 
     @override
     def update(
-        self, position: Tensor, evaluation: Evaluation, noise: Tensor, memory: Memory, inputs: StepInputs
-    ) -> tuple[Tensor, Memory]:
-        return self.formula(position, evaluation, noise, memory, inputs)
+        self,
+        position: Tensor,
+        evaluation: Evaluation,
+        noise: Tensor,
+        state: Tensors,
+        inputs: StepInputs,
+    ) -> tuple[Tensor, Tensors]:
+        return self.formula(position, evaluation, noise, state, inputs)
 
-    @override
-    def at_temperature(self, memory: Memory, gradient: Tensor, warmth: Number, inputs: StepInputs) -> Memory:
-        return self.inner.at_temperature(memory, self.scale.pull(gradient), warmth, inputs)
+    def rescale_state(
+        self, state: Tensors, gradient: Tensor, ratio: Number, inputs: StepInputs
+    ) -> Tensors:
+        """See `TemperatureChange`."""
+        return self._rescale_inner(state, self.scale.pull(gradient), ratio, inputs)
 
     @property
     @override
     def description(self) -> str:
-        return f"{self.inner.description}\n  in the scale y = R^-1 θ of the target: {self.scale.describe()}"
+        scale = self.scale.describe()
+        return f"{self.inner.description}\n  in the scale y = R^-1 θ of the target: {scale}"

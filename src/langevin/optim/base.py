@@ -1,258 +1,220 @@
-"""What the sampling optimizers share: groups, settings, state, and the order of a step."""
+"""The base class of the sampling optimizers: groups, saved state, and the order of a step."""
 
 from __future__ import annotations
 
-import functools
-import operator
-from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Required, TypedDict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor
 
-from langevin.checks import check_function, check_integer, check_number, lacks_memory, needs
-from langevin.gradient_noise import FollowedNoise
-from langevin.kernels import Kernel, StepInputs
-from langevin.noise.address import MAX_CHAIN, MAX_SEED, MAX_STEP, check_int
-from langevin.optim import addresses, first_steps, ranks
-from langevin.optim.parts import aligned_gradient, check_sharding, master_of
-from langevin.optim.placed import check_names, check_prior_of, priors_of
-from langevin.optim.repeat import Ready, Repeat
+from langevin.checks import check_function, check_integer, needs
+from langevin.execution.fused import Entry
+from langevin.kernels import Kernel
+from langevin.kernels.gradient_noise import FollowedNoise
+from langevin.optim import addresses, gradient_checks, ranks
+from langevin.optim.cached_step import CachedOffsets, CachedStep, StepArgs, same
+from langevin.optim.entries import check_parameter, entries_of
+from langevin.optim.minibatch_noise import MinibatchHeat, MinibatchNoise, is_observed
+from langevin.optim.settings import (
+    CHECKED,
+    DEFAULTS,
+    MICRO_BATCHES,
+    REPLACEMENTS,
+    SUCCESSIVE,
+    Common,
+    Group,
+    build_kernel,
+    check_group,
+    check_patterns,
+    describe_group,
+    prior_of_weight_decay,
+    refuse_unknown,
+)
 from langevin.optim.state import (
-    MASTER,
     STEPS,
     check_group_names,
-    local_memory,
-    memory_like,
+    check_state_names,
+    check_state_tensors,
+    copy_like,
     plain_setting,
     restored_setting,
-    wide_dtype,
 )
-from langevin.optim.update import Entry, row_of, update
-from langevin.optim.watch import PERIOD, MinibatchHeat, Spread, Watch, sizes_of
-from langevin.shards import is_sharded, local_part, runs_of
-from langevin.targets import priors
-from langevin.targets.priors import PlacedPrior, Prior
+from langevin.optim.update import update
+from langevin.random.address import MAX_STEP
 
-__all__ = ["Common", "LangevinOptimizer"]
-
-_REFUSED = {
-    "momentum": "SGHMC(beta=...) for inertia or MSGLD(beta=..., bias_factor=...) for the paper's momentum",
-    "noise_scale": "temperature=...: the scale of the noise follows from it",
-}
-
-
-_FOLLOWED, _GIVEN = FollowedNoise(), FollowedNoise(is_given=True)
-
-
-class Common(TypedDict, total=False):
-    """The arguments that every sampling optimizer takes."""
-
-    num_data: Required[int]
-    temperature: float
-    prior: Prior | PlacedPrior | None
-    seed: int
-    chain: int
-    first_address: int
-    fused: bool | None
-    master: bool
-    weight_decay: float
+__all__ = ["LangevinOptimizer"]
 
 
 class LangevinOptimizer(torch.optim.Optimizer):
-    """A sampler of ``exp(-U / temperature)`` with ``U = num_data * loss - log prior``, for any training loop.
+    """Sample from ``exp(-U / temperature)`` with ``U = num_data * loss - log prior``.
 
-    The loss is the mean over the batch, as for SGD; nothing else is to be scaled by the user. A subclass names the builder of its
-    sampler and its settings; the formula is the sampler's own.
+    The loss is the mean over the batch, as for SGD; users scale nothing. A subclass names its
+    sampler and its settings; the formula is that of `langevin.kernels`.
 
-    Every normal is a function of (seed, chain, step, address of the element), so runs repeat bit for bit, and two optimizers with
-    the same seed and chain draw the same noise wherever their addresses overlap. Give
+    Every normal is a function of (seed, chain, step, address of the element), so runs repeat bit
+    for bit, and two optimizers with the same seed and chain draw the same noise wherever their
+    addresses overlap. Give
 
     - independent runs another `chain` (or seed);
     - a second optimizer for another part of the same model `first_address=other.next_address`;
-    - parameters that are dealt out to several optimizers (`ZeroRedundancyOptimizer`, the stages of a pipeline, one optimizer per
-      parameter) their addresses beforehand, by `langevin.optim.fix_addresses(model.parameters())`.
+    - parameters that several optimizers share among them (`ZeroRedundancyOptimizer`, the stages of
+      a pipeline, one optimizer per parameter) their addresses beforehand, by
+      `langevin.optim.fix_addresses(model.parameters())`.
 
-    Ranks of DistributedDataParallel have the same parameters and need the same noise; the shards of a DTensor (FSDP2, tensor
-    parallelism) draw that of their own elements: change nothing. A second optimizer that overlaps one still in use, or one on
-    another rank, says so (`SharedNoiseWarning`); ranks that should be equal and are not raise `RanksDisagreeError`.
+    Ranks of DistributedDataParallel have the same parameters and need the same noise; the shards of
+    a DTensor (FSDP2, tensor parallelism) draw that of their own elements: change nothing. A second
+    optimizer that overlaps one still in use, or one on another rank, causes a `SharedNoiseWarning`;
+    replicas that differ raise `RanksDisagreeError`.
 
-    The noise of minibatches heats: `heat` and `describe` say by how much, and a `TrustWarning` does where it is above 10 % of the
-    temperature. It is measured from successive gradients of at most 1024 elements of each group, or, with fewer doubts, from the
-    micro-batches whose gradients a loop accumulates, where it calls `observe` after each of them:
+    Minibatch noise raises the temperature: `heat` and `describe` report by how much, and above 10 %
+    a `TrustWarning` follows. It is estimated from successive gradients of at most 1024 elements of
+    each group, or, more reliably, from the micro-batches of a loop that accumulates gradients and
+    calls `observe` after each of them:
 
         >>> for x, y in micro_batches:  # doctest: +SKIP
         ...     (loss(model(x), y) / len(micro_batches)).backward()
         ...     opt.observe()
         >>> opt.step(); opt.zero_grad()  # doctest: +SKIP
 
-    With ``noise="corrected"`` (MSGLD, ASGLD and AdaMaxSGLD, when invariant) the step absorbs it, element by element, with a
-    variance that is followed in the same two ways. Rows must then be drawn with replacement
-    (``RandomSampler(data, replacement=True)``): the noise of reshuffled epochs cancels by itself, and absorbing it as well cools.
+    With ``noise="corrected"`` (MSGLD, ASGLD and AdaMaxSGLD, when invariant) the step corrects for
+    it, element by element, with a variance that is estimated in the same two ways. Data must then
+    be drawn with replacement (``RandomSampler(data, replacement=True)``): the noise of reshuffled
+    epochs cancels by itself, and correcting for it lowers the temperature.
+
+    Arguments that all of them take:
+
+    - `num_data`: N, the size of the training set (of a language model: the number of tokens that
+      the loss averages over).
+    - `temperature`: tau; 0 makes the sampler an optimizer.
+    - `prior`: one of `langevin.priors`, or any object with their two methods; None is flat. For
+      `by_name` give the parameters with their names, ``model.named_parameters()``. It may be
+      changed during a run: ``group["prior"] = ...``.
+    - `seed`: an int in [0, 2**64).
+    - `chain`: an int in [0, 2**32): which of the runs with this seed.
+    - `first_address`: address of the first element, in 32-bit words, a multiple of 4; later groups
+      continue it.
+    - `fused`: None uses fused CPU code, or generated code on a GPU, where possible; False always
+      uses plain torch; True fails where fused CPU code is impossible.
+    - `master`: update parameters in half precision through a float32 copy in the state, so that
+      steps below their spacing add up; False saves these four bytes per element.
+    - `weight_decay`: w > 0 is the prior N(0, 1 / (w num_data)), as in SGD; for trainers that set
+      it.
 
     Args:
         params: parameters, or groups of them; any setting may be given per group.
-        lr: learning rate as in SGD; the paper's epsilon is lr / num_data. At 0 no time passes: nothing moves, nothing is counted,
-            averages stand still.
-        settings: the sampler's own.
-        num_data: N, the size of the training set (of a language model: the number of tokens that the loss averages over).
-        temperature: tau; 0 makes the sampler an optimizer.
-        prior: one of `langevin.priors`, or any object with their two methods; None is flat. For `by_name` give the parameters with
-            their names, ``model.named_parameters()``. It may be changed in mid-run: ``group["prior"] = ...``.
-        seed: an int in [0, 2**64).
-        chain: an int in [0, 2**32): which of the runs with this seed.
-        first_address: address of the first element, in words of 32 bits, a multiple of 4; later groups continue it.
-        fused: None takes the fused CPU engine, or on a GPU generated code, where it can; False always takes plain torch; True fails
-            where the fused CPU engine cannot be taken.
-        master: moves parameters in half precision by way of a float32 copy in the state, so that steps below their spacing add up
-            instead of being lost; False saves these four bytes per element.
-        weight_decay: w > 0 stands for the prior N(0, 1 / (w num_data)), which it is in SGD; for trainers that pass it.
-        unknown: refused, with a word on what to write instead.
+        lr: learning rate as in SGD; the paper's epsilon is lr / num_data. ``lr=0`` is a no-op:
+            neither parameters nor averages nor counts change.
+        settings: of the sampler.
+        common: those above; others raise a TypeError.
     """
 
     builder: ClassVar[Callable[..., Kernel]]
     settings: ClassVar[tuple[str, ...]] = ()
-    """The sampler's settings that live in the parameter groups under the same name."""
+    """The sampler's settings, which the parameter groups have under the same names."""
+    new_settings: ClassVar[dict[str, object]] = {}
+    """Settings that older saved states lack, with the value that continues their run."""
 
-    _checked_settings: dict[int, list[Any]]  # of each group, as the objects that were checked last
-    _watches: dict[int, Watch]  # of each group; neither these nor micro-batches are saved
-    _offsets: addresses.Offsets  # of each group's parameters
-    _repeats: dict[int, Repeat | None]  # of each group, what its last step was like
-    _spreads: dict[Tensor, Spread]  # micro-batches so far, where a kernel absorbs their noise
-    _is_announced = False  # whether others were looked for that draw the same noise; not pickled, so that a copy asks again
-    _meeting: ranks.Meeting | None = None  # what other ranks are asked; not pickled either
+    # None of these is saved.
+    _checked: dict[int, list[Any]]  # of each group, the settings at the last check
+    _noise: MinibatchNoise
+    _offsets: CachedOffsets
+    _cached_steps: dict[int, CachedStep | None]  # of each group
+    _clipping: gradient_checks.Clipping
+    _num_steps: int  # since these were created
+    _stepping: list[object]  # a token for each running call of `step`, in any thread
+    _has_started = False  # whether other optimizers and ranks know of this one
+    _meeting: ranks.Meeting | None = None
 
     def __init__(
         self,
         params: Iterable[Any],
         lr: float,
         settings: dict[str, Any],
-        *,
-        num_data: int | None = None,
-        temperature: float = 1.0,
-        prior: Prior | PlacedPrior | None = None,
-        seed: int = 0,
-        chain: int = 0,
-        first_address: int = 0,
-        fused: bool | None = None,
-        master: bool = True,
-        weight_decay: float = 0.0,
-        **unknown: Any,
+        **common: Unpack[Common],
     ) -> None:
         """Check the settings and build the groups."""
-        self._refuse(unknown)
-        common = {"num_data": num_data, "temperature": temperature, "prior": prior, "fused": fused, "master": master}
-        common["weight_decay"] = weight_decay
+        who = type(self).__name__
+        refuse_unknown(who, {n: v for n, v in common.items() if n not in DEFAULTS})
+        defaults = {"sampler": who, "lr": lr, **settings, **DEFAULTS, **common, "step": 0}
         try:
-            params = params if isinstance(params, Tensor) else list(params)  # torch has words for a tensor
+            params = params if isinstance(params, Tensor) else list(params)  # torch rejects tensors
         except TypeError as error:
-            raise needs(type(self).__name__, "params", "parameters, or groups of them", params, TypeError) from error
+            raise needs(who, "params", "parameters or groups of them", params, TypeError) from error
         self._forget()
-        noise = {"seed": seed, "chain": chain, "first_address": first_address, "step": 0}
-        super().__init__(params, {"sampler": type(self).__name__, "lr": lr, **settings, **common, **noise})
-        check_names(self.param_groups)
+        super().__init__(params, defaults)
+        check_patterns(self.param_groups)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take over what was pickled or loaded; it is checked at the next step."""
+        """Restore what was pickled or loaded; the next step checks it."""
         super().__setstate__(state)
         self._forget()
 
     def _forget(self) -> None:
-        """Begin without anything that was noted on the way; none of it is saved."""
-        self._checked_settings, self._watches, self._spreads = {}, {}, {}
-        self._offsets, self._repeats = addresses.Offsets(), {}
+        """Reset everything that is not saved."""
+        self._stepping = vars(self).get("_stepping", [])  # a state may be loaded during a step
+        self._checked, self._cached_steps, self._num_steps = {}, {}, 0
+        self._noise, self._offsets = MinibatchNoise(), CachedOffsets()
+        self._clipping = gradient_checks.Clipping()
 
-    @classmethod
-    def _refuse(cls, unknown: dict[str, Any]) -> None:
-        for name, value in unknown.items():
-            if name in _REFUSED:
-                raise TypeError(f"{cls.__name__}({name}={value!r}) is not an argument here: write {_REFUSED[name]}")
-            raise TypeError(f"{cls.__name__}() got an unexpected keyword argument {name!r}, got {value!r}")
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group; any setting may differ from the others'. New elements get addresses after all earlier ones."""
+    def add_param_group(self, param_group: Group) -> None:
+        """Add a group with its own settings; its elements get addresses after all earlier ones."""
+        who = type(self).__name__
         if not isinstance(param_group, dict) or "params" not in param_group:
-            raise needs(f"{type(self).__name__}.add_param_group", "param_group", "a dict with params", param_group, TypeError)
-        self._refuse({name: value for name, value in param_group.items() if name in _REFUSED})
+            call = f"{who}.add_param_group"
+            raise needs(call, "param_group", "a dict with params", param_group, TypeError)
+        refuse_unknown(who, {n: v for n, v in param_group.items() if n in REPLACEMENTS})
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         try:
-            self._take_weight_decay(group)
+            prior_of_weight_decay(who, group)
             self._check_group(group, self.param_groups[0]["first_address"])
         except (TypeError, ValueError):
             self.param_groups.pop()
             raise
-        self._is_announced = False
+        self._has_started = False
 
-    def _take_weight_decay(self, group: dict[str, Any]) -> None:
-        """Turn a weight decay, which trainers put into every group, into the prior that it stands for."""
-        who, decay = type(self).__name__, group.pop("weight_decay", 0.0)
-        check_number(who, "weight_decay", decay, ">= 0", lambda v: v >= 0)
-        if decay == 0:
-            return
-        if group["prior"] is not None:
-            raise needs(who, "weight_decay", f"0 beside prior={group['prior']}: it is a prior itself", decay)
-        check_integer(who, "num_data", group["num_data"], 1)
-        prior = priors.gaussian(std=(decay * group["num_data"]) ** -0.5)
-        group["prior"] = prior
-        print(f"{who}: weight_decay={decay:g} is the prior N(0, std**2) with std = 1 / sqrt({decay:g} * num_data) = {prior.std:g}")
-
-    def _check_group(self, group: dict[str, Any], first_address: int) -> None:
+    def _check_group(self, group: Group, first_address: int) -> None:
         who = type(self).__name__
-        lr = group["lr"]
-        if isinstance(lr, Tensor) and lr.numel() == 1 and not lr.is_meta and not lr.is_complex():  # torch's schedulers take tensors
-            lr = lr.item()
-        check_number(who, "lr", lr, ">= 0", lambda v: v >= 0)
-        check_integer(who, "num_data", group["num_data"], 1)
-        for name, end in (("seed", MAX_SEED), ("chain", MAX_CHAIN), ("step", MAX_STEP), ("first_address", addresses.MAX_ADDRESS)):
-            check_int(who, name, group[name], 0, end)
-        if group["first_address"] % addresses.BLOCK or group["first_address"] != first_address:
-            condition = "a multiple of 4, the same for all groups (later groups continue it): take another optimizer's next_address"
-            raise needs(who, "first_address", condition, group["first_address"])
-        check_prior_of(who, group)
-        if group["fused"] is not None and not isinstance(group["fused"], bool):
-            raise needs(who, "fused", "None, True or False", group["fused"], TypeError)
-        if not isinstance(group["master"], bool):
-            raise needs(who, "master", "True or False", group["master"], TypeError)
-        if "noise" in self.settings and (group["noise"] is not None and group["noise"] != "corrected"):
-            raise needs(who, "noise", 'None or "corrected": an optimizer learns it on the way', group["noise"])
+        check_group(who, group, first_address)
+        if "noise" in self.settings and group["noise"] not in (None, "corrected"):
+            condition = 'None or "corrected": an optimizer estimates the noise'
+            raise needs(who, "noise", condition, group["noise"])
         kernel = self._kernel(group)  # checks the rest
-        if kernel.needs_energy or kernel.group_size > 1:
-            what = "a sampler of one chain that looks at gradients only"
-            raise needs(who, "builder", what, f"{kernel.name}, which needs the energy or other chains")
+        if kernel.traits.needs_energy or kernel.traits.group_size > 1:
+            found = f"{kernel.name}, which needs the energy or other chains"
+            raise needs(who, "builder", "a sampler of one chain, from gradients only", found)
         for parameter in group["params"]:
-            if not parameter.is_floating_point():
-                raise needs(who, "params", "real floating-point parameters", parameter.dtype, TypeError)
-            check_sharding(who, parameter)
+            check_parameter(who, parameter)
 
     def _check_changed_settings(self) -> None:
-        """Check the groups whose settings are not the objects that were checked last: any may be changed in mid-run."""
-        names = ("lr", "num_data", "temperature", "prior", "fused", "master", "seed", "chain", "first_address", *self.settings)
-        changed: dict[int, list[Any]] = {}
+        """Check the groups whose settings have been replaced since the last check."""
+        names, changed = (*CHECKED, *self.settings), {}
         for number, group in enumerate(self.param_groups):
             values = [group[name] for name in names]
-            if not all(map(operator.is_, values, self._checked_settings.get(number, [None] * len(names)))):
+            if not same(values, self._checked.get(number, [])):
                 self._check_group(group, self.param_groups[0]["first_address"])
                 changed[number] = values
         if changed:
-            check_names(self.param_groups)
-            self._checked_settings |= changed
+            check_patterns(self.param_groups)
+            self._checked |= changed
 
-    def _kernel(self, group: dict[str, Any], noise: FollowedNoise = _FOLLOWED) -> Kernel:
-        """Build the kernel of a group's settings; its own step size is not used, since the learning rate may change at any step."""
+    def _kernel(self, group: Group, noise: FollowedNoise = SUCCESSIVE) -> Kernel:
         # JSON and some trainers turn the pair of betas into a list.
-        values = [tuple(group[name]) if isinstance(group[name], list) else group[name] for name in self.settings]
+        values = [tuple(v) if isinstance(v := group[name], list) else v for name in self.settings]
+        arguments = type(self).builder, self.settings, group["temperature"], noise, *values
         try:
-            return _build(type(self).builder, self.settings, group["temperature"], noise, *values)
-        except TypeError:  # a value without a hash, which no sampler takes: let it say so
-            return _build.__wrapped__(type(self).builder, self.settings, group["temperature"], noise, *values)
+            return build_kernel(*arguments)
+        except TypeError:  # a value without a hash, which the sampler's own check rejects
+            return build_kernel.__wrapped__(*arguments)
 
     @property
     def next_address(self) -> int:
-        """The `first_address` for an optimizer of further parameters, so that no noise is used twice."""
+        """The `first_address` for an optimizer of more parameters, so that no noise is reused."""
         return addresses.next_address(type(self).__name__, self.param_groups)
 
-    @torch._disable_dynamo  # type: ignore[attr-defined] # as torch.optim does: `torch.compiler.disable` would load the compiler now
+    # As in torch.optim; `torch.compiler.disable` would import the compiler now.
+    @torch._disable_dynamo  # type: ignore[attr-defined]
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step of the sampler with the gradients of the mean loss.
@@ -262,229 +224,149 @@ class LangevinOptimizer(torch.optim.Optimizer):
 
         Returns:
             What the closure returned, or None.
+
+        Raises:
+            RuntimeError: another thread is inside `step`, or the closure calls it.
         """
-        loss = None
+        token = object()  # a lock that stays free if Ctrl-C comes between acquiring it and `try`
+        try:
+            self._stepping.append(token)
+            if self._stepping[0] is not token:
+                raise RuntimeError(
+                    f"{type(self).__name__}.step() is already running in another thread, or was "
+                    "called by its own closure. One thread at a time may step an optimizer: give "
+                    "each thread its own model and optimizer, with its own chain=."
+                )
+            return self._step(closure)
+        finally:
+            self._stepping.remove(token)
+
+    def _step(self, closure: Callable[[], Any] | None) -> Any:
+        """Take one step: check everything, then update the groups."""
+        who, groups, loss = type(self).__name__, self.param_groups, None
         if closure is not None:
-            check_function(f"{type(self).__name__}.step", "closure", closure, "None or a function that returns the loss", count=0)
+            what = "None or a function that returns the loss"
+            check_function(f"{who}.step", "closure", closure, what, count=0)
             with torch.enable_grad():
                 loss = closure()
         self._check_changed_settings()
-        if not self._is_announced:
-            self._is_announced = True
+        if not self._has_started:
+            self._has_started = True
             addresses.warn_of_shared_noise(self)
             self._meeting = ranks.meet(self)
-        # All is checked before anything moves.
-        kernels, offsets = map(self._kernel, self.param_groups), self._offsets(type(self).__name__, self.param_groups)
-        plans = list(zip(self.param_groups, kernels, offsets, strict=True))
-        found = [self._ready(number, *plan) for number, plan in enumerate(plans)]
-        first_steps.look(self, (pair for ready in found for pair in _gradients(ready)))
+        kernels = list(map(self._kernel, groups))
+        offsets = self._offsets(who, groups)
+        tensors = [self._prepare(k, kernels[k], offsets[k]) for k in range(len(groups))]
+        self._check_gradients(tensors)
         if self._meeting is not None and self._meeting.step(
-            [entry for ready in found if isinstance(ready, list) for entry in ready]
+            [entry for found in tensors if isinstance(found, list) for entry in found]
         ):
             self._meeting = None
-        for number, (plan, ready) in enumerate(zip(plans, found, strict=True)):
-            group, kernel, _ = plan
-            if float(group["lr"]) > 0:  # at lr 0 no time passes
-                self._look(number, group, kernel)
-                if isinstance(ready, Ready):
-                    ready.repeat.update(group, kernel, ready)
-                else:
-                    self._update(number, *plan, ready)
+        for number, group in enumerate(groups):
+            if float(group["lr"]) > 0:
+                self._update(number, kernels[number], offsets[number], tensors[number])
                 group["step"] += 1
-        self._spreads.clear()
+        if self._noise.has_batches:
+            self._noise.forget()
         return loss
 
-    def _ready(self, number: int, group: dict[str, Any], kernel: Kernel, offsets: list[int]) -> Ready | list[Entry]:
-        """Return the group's tensors, checked: all at once where they are like those of the last step, else one by one."""
-        check_int(type(self).__name__, "step", group["step"], 0, MAX_STEP)
-        repeat = self._repeats.get(number)
-        if repeat is not None and self._meeting is None and not self._spreads:
-            ready = repeat.check(group, kernel, offsets, self.state)
-            if ready is not None:
-                return ready
-        return self._entries(group, kernel, offsets)
+    def _prepare(self, number: int, kernel: Kernel, offsets: list[int]) -> StepArgs | list[Entry]:
+        """Return a group's tensors, checked: together if they are those of the last step."""
+        who, group = type(self).__name__, self.param_groups[number]
+        cached, step = self._cached_steps.get(number), group["step"]
+        if not (type(step) is int and 0 <= step < MAX_STEP):
+            check_integer(who, "step", step, 0, MAX_STEP)
+        if cached is not None and self._meeting is None and not self._noise.sums:
+            args = cached.check(group, kernel, offsets, self.state)
+            if args is not None:
+                return args
+        return entries_of(who, group, kernel, offsets, self.state)
 
-    def _update(self, number: int, group: dict[str, Any], kernel: Kernel, offsets: list[int], ready: list[Entry]) -> None:
-        """Move the parameters of a group and count their gradients; note what its step was like."""
-        update(type(self).__name__, group, self._given_noise(group, kernel, ready), [e for e in ready if e.position.numel()])
-        if kernel.memory:
-            for entry in ready:
-                self.state[entry.parameter][STEPS] += 1
-        self._repeats[number] = Repeat.of(group, kernel, offsets, ready)
+    def _check_gradients(self, tensors: list[StepArgs | list[Entry]]) -> None:
+        """Warn about gradients that are missing, not finite or clipped, in a few of the steps."""
+        step = max(group["step"] for group in self.param_groups)
+        if not (step & (step - 1) and step % gradient_checks.FINITE_PERIOD):
+            gradient_checks.check_finite_gradients(self, step, _gradients(tensors))
+        self._num_steps += 1
+        if self._num_steps % gradient_checks.CLIPPING_PERIOD == 0:
+            self._clipping.check_groups(
+                type(self).__name__, self._num_steps, self.param_groups, self._noise
+            )
+
+    def _update(
+        self, number: int, kernel: Kernel, offsets: list[int], tensors: StepArgs | list[Entry]
+    ) -> None:
+        """Estimate the noise, update a group's parameters, and count their gradients."""
+        who, group, state = type(self).__name__, self.param_groups[number], self.state
+        if is_observed(group["step"]) or self._noise.has_batches:
+            self._noise.measure(who, number, group, kernel, state)
+        if isinstance(tensors, StepArgs):
+            tensors.cached.update(group, tensors)
+            return
+        is_stored = self._noise.store_variance(group, kernel, tensors, state)
+        formula = self._kernel(group, MICRO_BATCHES) if is_stored else kernel
+        update(who, group, formula, [e for e in tensors if e.position.numel()])
+        if kernel.state_names:
+            for entry in tensors:
+                state[entry.parameter][STEPS] += 1
+        self._cached_steps[number] = CachedStep.of(group, kernel, offsets, tensors)
 
     @torch.no_grad()
     def observe(self) -> None:
-        """Look at the gradients after the backward pass of a micro-batch, where those of several are accumulated for one step.
+        """Record the accumulated gradients after the backward pass of a micro-batch.
 
-        Their differences give the variance of the sum, which knows neither where the gradient points nor how it turns from step to
-        step. Micro-batches are to be of equal size. Clipping or unscaling before the step is seen and followed. A single one in a
-        step has no variance: as without a call, successive gradients are taken then. `zero_grad` and `step` begin anew.
+        Their differences give the variance of the sum, whatever the direction of the gradient and
+        its changes from step to step. Micro-batches must have equal size. Clipping or unscaling
+        before the step is detected and taken into account. A single one in a step has no variance:
+        successive gradients are then used, as without a call. `zero_grad` and `step` reset it.
         """
         for number, group in enumerate(self.param_groups):
-            self._watch(number, group).observe(group["params"])
-            if self._kernel(group).gradient_noise is not None:
-                count = max((self._spreads[p].count for p in group["params"] if p in self._spreads), default=0)
-                for parameter in group["params"]:
-                    if parameter.grad is not None:
-                        total = local_part(aligned_gradient(parameter)).to(wide_dtype(parameter.dtype))
-                        self._spreads.setdefault(parameter, Spread(total, count)).add(total)
+            self._noise.observe(number, group, self._kernel(group))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Reset the gradients, and forget the micro-batches that `observe` saw."""
+        """Reset the gradients and the micro-batches of `observe`."""
         super().zero_grad(set_to_none)
-        self._spreads.clear()
-        for watch in self._watches.values():
-            watch.forget()
+        self._noise.forget()
 
     def heat(self) -> list[MinibatchHeat]:
-        """Return, for each group, how much the noise of minibatches adds to the temperature: share, error, and how it was measured.
+        """Return the excess temperature of each group that minibatch noise causes, and its error.
 
-        The share is ``R s^2 / (2 τ)`` for noise of variance s^2 in the gradient of U. R, how far a gradient moves θ in all, is ε
-        for SGLD, ``ε / (1 - β)`` for SGHMC, ``(1 + a G) ε`` with a bias. It is known after 32 steps, and of the last 800 or so.
+        The share is ``R s^2 / (2 τ)`` for noise of variance s^2 in the gradient of U. R, the total
+        response of θ to a gradient, is ε for SGLD, ``ε / (1 - β)`` for SGHMC, ``(1 + a G) ε`` with
+        a bias. It is known after 32 steps, and averages about 800. For SGNHT it is the same share
+        as for SGHMC, measured by the friction of the thermostat, which removes it.
         """
-        return [self._heat(number, group, self._kernel(group)) for number, group in enumerate(self.param_groups)]
-
-    def _watch(self, number: int, group: dict[str, Any]) -> Watch:
-        """Return the watch of a group, which begins anew where the parameters have other sizes."""
-        watch = self._watches.get(number)
-        if watch is None or (group["step"] % PERIOD == 0 and watch.sizes != sizes_of(group["params"])):
-            watch = self._watches[number] = Watch(group["params"])
-        return watch
-
-    def _look(self, number: int, group: dict[str, Any], kernel: Kernel) -> None:
-        """Let the group's watch see this step's gradients, and say it where they heat too much."""
-        if group["temperature"] > 0:
-            watch = self._watch(number, group)
-            if watch.step(group["params"], group["step"]):
-                watch.warn(type(self).__name__, number, float(group["lr"]), self._heat(number, group, kernel))
-
-    def _heat(self, number: int, group: dict[str, Any], kernel: Kernel) -> MinibatchHeat:
-        watch, epsilon = self._watch(number, group), float(group["lr"]) / group["num_data"]
-        states = [self.state.get(parameter, {}) for parameter in group["params"]]
-        memory = [watch.gather([state.get(name) for state in states]) for name in kernel.memory]
-        known = tuple(tensor for tensor in memory if tensor is not None)
-        inputs = kernel.inputs(group["step"], step_size=epsilon)
-        reach = kernel.reach(known, inputs) if len(known) == len(memory) else None
-        return watch.heat(reach, group["num_data"], group["temperature"], kernel.gradient_noise is not None)
-
-    def _given_noise(self, group: dict[str, Any], kernel: Kernel, ready: list[Entry]) -> Kernel:
-        """Put the variance that micro-batches gave into the memory, and return the kernel that takes it from there."""
-        if kernel.gradient_noise is None or not self._spreads:
-            return kernel
-        spreads = {entry.parameter: self._spreads.get(entry.parameter) for entry in ready}
-        if not spreads or not all(spread and spread.count > 1 for spread in spreads.values()):
-            return kernel
-        for entry in ready:
-            spread, state = spreads[entry.parameter], self.state[entry.parameter]
-            assert spread is not None
-            found = spread.variance(entry.gradient.to(spread.total.dtype)) * group["num_data"] ** 2
-            local_part(state["noise_variance"]).lerp_(found, _FOLLOWED.rate(state[STEPS] + 1))
-        return self._kernel(group, _GIVEN)
-
-    def _entries(self, group: dict[str, Any], kernel: Kernel, offsets: list[int]) -> list[Entry]:
-        """Return the parameters of a group that have a gradient, with their memory, which is made here when they are new."""
-        names, who = kernel.memory, type(self).__name__
-        epsilon = float(group["lr"]) / group["num_data"]
-        inputs: dict[int, StepInputs] = {}  # by the number of gradients seen: a first one may come late
-        entries = []
-        for parameter, offset, prior in zip(group["params"], offsets, priors_of(who, group), strict=True):
-            if parameter.grad is None:
-                continue
-            memory, steps = self._memory(parameter, kernel, names) if names else ([], group["step"])
-            position, gradient, runs, rounded = parameter, parameter.grad, None, None
-            if is_sharded(parameter) or is_sharded(gradient):
-                position, gradient, runs = local_part(parameter), local_part(aligned_gradient(parameter)), runs_of(parameter)
-                memory = [local_part(tensor) for tensor in memory]
-            if group["master"] and wide_dtype(position.dtype) != position.dtype:
-                self._check_tensors(position, gradient, dict(zip(names, memory, strict=True)))
-                rounded, position = position, master_of(self.state[parameter], parameter, position)
-                gradient = gradient.to(position.dtype)
-            row = row_of(group, position, gradient, memory, offset, runs)
-            if row is None:
-                self._check_tensors(position, gradient, dict(zip(names, memory, strict=True)))
-            if steps not in inputs:
-                inputs[steps] = kernel.inputs(group["step"], seen=steps, step_size=epsilon)
-            entries.append(Entry(parameter, position, gradient, memory, offset, runs, inputs[steps], prior, row, rounded))
-        return entries
-
-    def _memory(self, parameter: Tensor, kernel: Kernel, names: tuple[str, ...]) -> tuple[list[Tensor], int]:
-        """Return a parameter's memory, as the kernel starts it, and how many gradients it has seen."""
-        state = self.state[parameter]
-        if not state:
-            start = kernel.start(local_part(parameter.detach()).to(wide_dtype(parameter.dtype)))
-            state.update({name: local_memory(parameter, value) for name, value in zip(names, start, strict=True)})
-            state[STEPS] = 0
-        try:
-            return [state[name] for name in names], state[STEPS]
-        except KeyError:
-            self._check_names(f"{type(self).__name__}.step", kernel, state)
-            raise
-
-    def _check_tensors(self, parameter: Tensor, gradient: Tensor, memory: dict[str, Tensor]) -> None:
-        """Refuse what plain torch would broadcast, or crash on."""
-        who = type(self).__name__
-        if not parameter.is_floating_point():
-            raise needs(who, "params", "real floating-point parameters", parameter.dtype, TypeError)
-        if gradient.layout != torch.strided:
-            raise needs(who, "params", "dense gradients (sparse=False in the layer)", gradient.layout)
-        if gradient.shape != parameter.shape:
-            raise needs(who, "params", f"gradients of the parameter's shape {tuple(parameter.shape)}", tuple(gradient.shape))
-        self._check_memory(f"{who}.step", parameter, memory)
-        for tensor in (parameter, gradient, *memory.values()):
-            if type(tensor).__name__ == "FakeTensor":  # by name: its module takes long to import
-                raise needs(who, "params", "tensors with values", "a FakeTensor")
-            is_plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.layout == torch.strided and tensor.is_cpu
-            if (
-                is_plain
-                and tensor is not gradient
-                and any(n > 1 and not s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-            ):
-                raise needs(who, "params", "memory for every element of a parameter and its state (clone() it)", tensor.stride())
-            if is_plain and lacks_memory(tensor):
-                raise needs(who, "params", f"memory for {tensor.numel()} elements", f"{tensor.untyped_storage().nbytes()} bytes")
-
-    @staticmethod
-    def _check_names(call: str, kernel: Kernel, state: dict[str, Any]) -> None:
-        wanted = [*kernel.memory, STEPS] if kernel.memory else []
-        if state.keys() - {MASTER} != set(wanted):
-            raise needs(call, "state", f"the memory {wanted} of {kernel.name}", sorted(state))
-        if wanted:
-            check_integer(call, STEPS, state[STEPS], 0)
-
-    @staticmethod
-    def _check_memory(call: str, parameter: Tensor, memory: dict[str, Any]) -> None:
-        for name, value in memory.items():
-            if not isinstance(value, Tensor) or value.shape != parameter.shape:
-                found = tuple(value.shape) if isinstance(value, Tensor) else value
-                raise needs(call, "state", f"{name!r} of the parameter's shape {tuple(parameter.shape)}", found)
-            if not value.is_floating_point() or value.layout != torch.strided or (value.is_meta and not parameter.is_meta):
-                found = f"{value.dtype}, {value.layout} on {value.device.type}"
-                raise needs(call, "state", f"{name!r} as a dense floating-point tensor with values", found)
+        groups = enumerate(self.param_groups)
+        return [self._noise.heat(k, group, self._kernel(group), self.state) for k, group in groups]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that the next step depends on, as tensors and plain values that load with `weights_only=True`."""
+        """Return all that the next step needs, as tensors and plain values (for `weights_only`)."""
         state = super().state_dict()
         for group in state["param_groups"]:
-            group.update({name: plain_setting(value) for name, value in group.items() if name in ("prior", *self.settings)})
+            for name in {"prior", *self.settings} & group.keys():
+                group[name] = plain_setting(group[name])
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over the state of another optimizer of this kind; the next steps are the ones it would have taken.
+        """Load the state of another optimizer of this class, to continue its run.
 
-        All of it is checked first, after the pre-hooks: kind of sampler, settings, names and shapes. What does not fit is a
-        ValueError or TypeError, and nothing has changed.
+        Kind of sampler, settings, names and shapes are checked first, after the pre-hooks.
+
+        Raises:
+            ValueError, TypeError: the state does not fit; nothing has changed.
         """
         if not isinstance(state_dict, dict):
-            raise needs(f"{type(self).__name__}.load_state_dict", "state_dict", "what state_dict() returned", state_dict, TypeError)
+            call = f"{type(self).__name__}.load_state_dict"
+            raise needs(call, "state_dict", "what state_dict() returned", state_dict, TypeError)
         wide: dict[Tensor, dict[str, Any]] = {}
 
         def check(_: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
-            checked, memory = self._checked(state)
-            wide.update(memory)
-            return checked
+            groups, states = self._restored(state)
+            wide.update(states)
+            return {**state, "param_groups": groups}
 
         def restore(_: torch.optim.Optimizer) -> None:
-            # torch has cast the memory to the parameter's dtype, which would round the float32 averages of half precision.
+            # torch has cast the state to the parameter's dtype, which rounds float32 averages.
             self.state.update(wide)
 
         hooks = (
@@ -496,78 +378,69 @@ class LangevinOptimizer(torch.optim.Optimizer):
         finally:
             for hook in hooks:
                 hook.remove()
-        self._is_announced = False
+        self._has_started = False
 
-    def _checked(self, state_dict: dict[str, Any]) -> tuple[dict[str, Any], dict[Tensor, dict[str, Any]]]:
-        """Return a loaded state with its settings restored, and the memory of each parameter."""
+    def _restored(
+        self, state_dict: dict[str, Any]
+    ) -> tuple[list[Group], dict[Tensor, dict[str, Any]]]:
+        """Return the groups of a loaded state with their settings, and each parameter's state."""
         who = type(self).__name__
         call, saved_groups = f"{who}.load_state_dict", state_dict.get("param_groups")
         if not isinstance(saved_groups, list) or not isinstance(state_dict.get("state"), dict):
             raise needs(call, "state_dict", "what state_dict() returned", sorted(state_dict))
         if len(saved_groups) != len(self.param_groups):
-            raise needs(call, "state_dict", f"{len(self.param_groups)} parameter groups", len(saved_groups))
-        indices = [index for group in saved_groups if isinstance(group, dict) for index in group.get("params", ())]
+            condition = f"{len(self.param_groups)} parameter groups"
+            raise needs(call, "state_dict", condition, len(saved_groups))
+        lists = [group.get("params", ()) for group in saved_groups if isinstance(group, dict)]
+        indices = [index for row in lists for index in row]
         if len(set(indices)) < len(indices):
             raise needs(call, "state_dict", "each parameter once", indices)
-        groups, memory = [], {}
+        groups, states = [], {}
         for number, (saved, now) in enumerate(zip(saved_groups, self.param_groups, strict=True)):
-            check_group_names(who, number, saved, now)
-            group = {name: restored_setting(who, name, value, now.get(name)) for name, value in saved.items()}
-            if "noise" in now:  # states of before had none
-                group.setdefault("noise", None)
-            group.setdefault("master", now["master"])
-            self._check_group(
-                {"param_names": now.get("param_names"), **group, "params": now["params"]}, saved_groups[0].get("first_address")
-            )
+            later = {"master": now["master"], **self.new_settings}
+            if "noise" in now:
+                later["noise"] = None
+            check_group_names(who, number, saved, now, later)
+            group = later | {
+                name: restored_setting(who, name, value, now.get(name))
+                for name, value in saved.items()
+            }
+            names = {"param_names": now.get("param_names"), **group}
+            self._check_group({**names, "params": now["params"]}, saved_groups[0]["first_address"])
             groups.append(group)
             kernel = self._kernel(group)
             for index, parameter in zip(saved["params"], now["params"], strict=True):
                 if state := state_dict["state"].get(index):
-                    self._check_names(call, kernel, state)
-                    self._check_memory(call, parameter, {name: value for name, value in state.items() if name != STEPS})
-                    memory[parameter] = {
-                        name: memory_like(parameter, value) if isinstance(value, Tensor) else value for name, value in state.items()
-                    }
-        return {**state_dict, "param_groups": groups}, memory
+                    check_state_names(call, kernel, state)
+                    tensors = {name: value for name, value in state.items() if name != STEPS}
+                    check_state_tensors(call, parameter, tensors)
+                    copies = {name: copy_like(parameter, t) for name, t in tensors.items()}
+                    states[parameter] = {**state, **copies}
+        return groups, states
 
     @property
     def description(self) -> str:
         """What each group samples, as text."""
-        return "\n".join(self._describe_group(number, group) for number, group in enumerate(self.param_groups))
+        return "\n".join(map(self._describe_group, range(len(self.param_groups))))
 
     def describe(self) -> None:
-        """Print, for each group, epsilon, the scale of the noise, the SDE, the target and the effective temperature of the law."""
+        """Print epsilon, noise scale, SDE, target and effective temperature of each group."""
         print(self.description)
 
-    def _describe_group(self, number: int, group: dict[str, Any]) -> str:
-        epsilon = float(group["lr"]) / group["num_data"]
-        if epsilon == 0:
-            return f"group {number}: lr 0, nothing moves"
-        is_given = self._watch(number, group).estimator == "micro-batches"
-        kernel = self._kernel(group, _GIVEN if is_given else _FOLLOWED).with_step_size(epsilon)
-        elements = sum(parameter.numel() for parameter in group["params"])
-        return "\n".join(
-            [
-                f"group {number}: {elements:,} elements, step {group['step']}, seed {group['seed']}, chain {group['chain']}",
-                f"  U = {group['num_data']} * mean loss - log prior, prior: {group['prior'] or 'flat'}",
-                f"  epsilon = lr / num_data = {float(group['lr']):g} / {group['num_data']} = {epsilon:g}",
-                f"  noise: standard deviation {kernel.noise_scale(kernel.inputs(0)):g} per element and step",
-                f"  heat of minibatches: {self._heat(number, group, kernel)}",
-                *(f"  {line}" for line in kernel.description.splitlines()),
-            ]
-        )
+    def _describe_group(self, number: int) -> str:
+        group = self.param_groups[number]
+        if float(group["lr"]) == 0:
+            return f"group {number}: lr 0, no updates"
+        is_observed = self._noise.watch(number, group).estimator == "micro-batches"
+        kernel = self._kernel(group, MICRO_BATCHES if is_observed else SUCCESSIVE)
+        heat = self._noise.heat(number, group, kernel, self.state)
+        return describe_group(number, group, kernel, heat)
 
 
-def _gradients(ready: Ready | list[Entry]) -> Iterable[tuple[Tensor, Tensor]]:
-    """Return the parameters of a group that have a gradient, each with it."""
-    if isinstance(ready, Ready):
-        return zip(ready.parameters, ready.gradients, strict=True)
-    return ((entry.parameter, entry.gradient) for entry in ready)
-
-
-@functools.lru_cache(maxsize=1024, typed=True)  # typed: True is not 1.0
-def _build(
-    builder: Callable[..., Kernel], names: tuple[str, ...], temperature: float, noise: FollowedNoise, *values: Any
-) -> Kernel:
-    kernel = builder(1.0, temperature=temperature, **dict(zip(names, values, strict=True)))
-    return kernel.with_gradient_noise(noise)
+def _gradients(tensors: list[StepArgs | list[Entry]]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the parameters that have a gradient, each with its gradient."""
+    for found in tensors:
+        if isinstance(found, StepArgs):
+            yield from zip(found.parameters, found.gradients, strict=True)
+        else:
+            yield from ((entry.parameter, entry.gradient) for entry in found)

@@ -1,4 +1,4 @@
-"""Compiling ahead: what the first step of a run waits for, done once and kept for later processes."""
+"""Compile noise and optimizer steps ahead of time, for later processes."""
 
 from __future__ import annotations
 
@@ -8,36 +8,37 @@ from functools import partial
 
 import torch
 
-from langevin import noise
 from langevin.optim import named
 from langevin.optim.base import LangevinOptimizer
-from langevin.optim.update import fused_engine
+from langevin.optim.update import has_fused_engine
+from langevin.random import batch_indices, normal, uniform
 from langevin.targets import priors
 from langevin.targets.priors import Prior
 
 __all__ = ["fill_caches"]
 
-_SEED = 2**63  # no run of a user's: two optimizers with one seed in a process are told that they share their noise
+_SEED = 2**63  # unlikely in users' runs, which would share their noise and warn
 
 
 def fill_caches(progress: Callable[[str, float], object] | None = None) -> list[tuple[str, float]]:
-    """Compile the noise and the fused step of every named optimizer in float32, without a prior and with a Gaussian one.
+    """Compile noise and every optimizer's step in float32, with a flat and a Gaussian prior.
 
-    The code is kept in the user's cache folder (`langevin.cpu.code_cache`): the first step of a later process loads it instead of
-    compiling it. What is kept already is loaded, which takes little time. Without numba there is nothing to compile.
+    The first step of a later process loads the code from the user's cache folder
+    (`compiler.cache`). Code that is already there is loaded, which takes little time. Without a C
+    compiler this does nothing.
 
     Args:
-        progress: called with what was compiled and its seconds, after each.
+        progress: called with a name and its seconds, after each compilation.
 
     Returns:
-        What was compiled, or loaded, and the seconds of each.
+        The names of what was compiled or loaded, and the seconds of each.
 
     Example:
         >>> import langevin as lv
         >>> lv.optim.fill_caches(progress=print)  # doctest: +SKIP
     """
     done = []
-    for what, work in _works() if fused_engine() is not None else ():
+    for what, work in _works() if has_fused_engine() else ():
         begin = time.perf_counter()
         work()
         done.append((what, time.perf_counter() - begin))
@@ -49,16 +50,16 @@ def fill_caches(progress: Callable[[str, float], object] | None = None) -> list[
 def _works() -> Iterator[tuple[str, Callable[[], object]]]:
     for dtype in (torch.float32, torch.float64):
         word = str(dtype).removeprefix("torch.")
-        yield f"short rows of normals in {word}", partial(noise.normal, 0, 0, 0, 1, dtype=dtype)
-        yield f"normals in {word}", partial(noise.normal, 0, 0, 0, 9, dtype=dtype)
-        yield f"uniforms in {word}", partial(noise.uniform, 0, 0, 0, 1, dtype=dtype)
-    yield "minibatches", partial(noise.batch_indices, 0, 0, 0, 1, 2)
+        yield f"short rows of normals in {word}", partial(normal, 0, 0, 0, 1, dtype=dtype)
+        yield f"normals in {word}", partial(normal, 0, 0, 0, 9, dtype=dtype)
+        yield f"uniforms in {word}", partial(uniform, 0, 0, 0, 1, dtype=dtype)
+    yield "minibatches", partial(batch_indices, 0, 0, 0, 1, 2)
     for name in named.__all__:
         kind = getattr(named, name)
-        for prior, said in ((None, ""), (priors.gaussian(std=1.0), ", Gaussian prior")):
-            yield f"{name}{said}", partial(_step, kind, prior)
+        for prior, suffix in ((None, ""), (priors.gaussian(std=1.0), ", Gaussian prior")):
+            yield f"{name}{suffix}", partial(_step, kind, prior)
             if "invariant" in kind.settings:
-                yield f"{name}, invariant{said}", partial(_step, kind, prior, invariant=True)
+                yield f"{name}, invariant{suffix}", partial(_step, kind, prior, invariant=True)
 
 
 def _step(kind: Callable[..., LangevinOptimizer], prior: Prior | None, **settings: bool) -> None:

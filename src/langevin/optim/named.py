@@ -1,22 +1,36 @@
-"""The optimizers by name: constructor and docstring; the formula is the sampler's in `langevin.samplers`."""
+"""One optimizer class per sampler of `langevin.kernels.samplers`, which has the formula."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
-from langevin.optim.base import Common, LangevinOptimizer
-from langevin.samplers import adadelta_sgld, adamax_sgld, adaptive_sghmc, asgld, msgld, psgld, sghmc, sgld, sglrw, sgnht
+from torch.optim.optimizer import ParamsT
 
-__all__ = ["ASGLD", "AdaMaxSGLD", "AdadeltaSGLD", "AdaptiveSGHMC", "MSGLD", "PSGLD", "SGHMC", "SGLD", "SGLRW", "SGNHT"]
+from langevin.kernels.samplers import (
+    adadelta_sgld,
+    adamax_sgld,
+    adaptive_sghmc,
+    asgld,
+    msgld,
+    psgld,
+    sghmc,
+    sgld,
+    sglrw,
+    sgnht,
+)
+from langevin.optim.base import LangevinOptimizer
+from langevin.optim.settings import Common
+
+__all__ = ["ASGLD", "MSGLD", "PSGLD", "SGHMC", "SGLD", "SGLRW", "SGNHT"]
+__all__ += ["AdaMaxSGLD", "AdadeltaSGLD", "AdaptiveSGHMC"]
 
 
 class SGLD(LangevinOptimizer):
     """Stochastic gradient Langevin dynamics: ``θ' = θ - ε g + sqrt(2 ε τ) η``.
 
-    Here ``ε = lr / num_data`` and ``g = num_data * grad(loss) + grad(-log prior)``: the user calls ``loss.backward()`` on the
-    mean loss and ``step()``. The formula is that of `langevin.sgld`.
+    Here ``ε = lr / num_data`` and ``g = num_data * grad(loss) + grad(-log prior)``: the user calls
+    ``loss.backward()`` on the mean loss and ``step()``. The formula is that of `langevin.sgld`.
 
     Args:
         params: parameters, or groups of them; any setting may be given per group.
@@ -26,7 +40,8 @@ class SGLD(LangevinOptimizer):
     Example:
         >>> import torch, langevin as lv
         >>> model = torch.nn.Linear(2, 1)
-        >>> opt = lv.optim.SGLD(model.parameters(), lr=0.1, num_data=100, prior=lv.priors.gaussian(std=1.0))
+        >>> prior = lv.priors.gaussian(std=1.0)
+        >>> opt = lv.optim.SGLD(model.parameters(), lr=0.1, num_data=100, prior=prior)
         >>> loss = model(torch.ones(5, 2)).square().mean()
         >>> loss.backward()
         >>> opt.step()
@@ -34,43 +49,62 @@ class SGLD(LangevinOptimizer):
 
     builder = staticmethod(sgld)
 
-    def __init__(self, params: Iterable[Any], lr: float, **common: Unpack[Common]) -> None:
+    def __init__(self, params: ParamsT, lr: float, **common: Unpack[Common]) -> None:
         """See the class."""
         super().__init__(params, lr, {}, **common)
 
 
 class PSGLD(LangevinOptimizer):
-    """Preconditioned SGLD: `langevin.psgld` with V averaged over gradients of the mean loss (``num_data=N``).
+    """Preconditioned SGLD: `langevin.psgld` with V from gradients of the mean loss.
 
     ``V' = β V + (1 - β) (g / N)**2``, ``G = 1 / (λ + sqrt(V'))``,
     ``θ' = θ - (lr / N) G g + sqrt(2 (lr / N) τ G) η``
+
+    V is frozen after `adapt_steps` steps, and later draws follow the posterior. Discard draws from
+    before: while V changes, the stationary distribution is not the posterior, because the term
+    Γ = div G is omitted.
 
     Args:
         params: parameters, or groups of them.
         lr: learning rate as in RMSprop, on the mean loss.
         beta: β, the smoothing factor of V.
         eps: λ, outside the root, on the scale of the mean loss.
+        adapt_steps: steps after which V is frozen, counted for each parameter; None never freezes
+            it, as published. The default of 10,000, as in the other adaptive samplers, is 100 times
+            the averaging time of V at the default β. Set it to your burn-in.
         common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
 
     Example:
         >>> import torch, langevin as lv
-        >>> opt = lv.optim.PSGLD(torch.nn.Linear(2, 1).parameters(), lr=1e-3, num_data=100)
+        >>> model = torch.nn.Linear(2, 1)
+        >>> opt = lv.optim.PSGLD(model.parameters(), lr=1e-3, num_data=100, adapt_steps=2000)
     """
 
     builder = staticmethod(psgld)
-    settings = ("beta", "eps", "num_data")
+    settings = ("beta", "eps", "num_data", "adapt_steps")
+    # In states of version 0.2, V is never frozen.
+    new_settings: ClassVar[dict[str, object]] = {"adapt_steps": None}
 
     def __init__(
-        self, params: Iterable[Any], lr: float, *, beta: float = 0.99, eps: float = 1e-5, **common: Unpack[Common]
+        self,
+        params: ParamsT,
+        lr: float,
+        *,
+        beta: float = 0.99,
+        eps: float = 1e-5,
+        adapt_steps: int | None = 10_000,
+        **common: Unpack[Common],
     ) -> None:
         """See the class."""
-        super().__init__(params, lr, {"beta": beta, "eps": eps}, **common)
+        own = {"beta": beta, "eps": eps, "adapt_steps": adapt_steps}
+        super().__init__(params, lr, own, **common)
 
 
 class SGLRW(LangevinOptimizer):
-    """Stochastic gradient lattice random walk: `langevin.sglrw`; a sign for each element in place of a normal.
+    """Stochastic gradient lattice random walk: `langevin.sglrw`, with signs instead of normals.
 
-    ``θ' = θ + d sign(d u - (lr / N) g)`` with ``d = max(sqrt(2 (lr / N) τ), (lr / N) |g|)``, u uniform on (-1, 1)
+    ``θ' = θ + d sign(d u - (lr / N) g)`` with ``d = max(sqrt(2 (lr / N) τ), (lr / N) |g|)``, u
+    uniform on (-1, 1)
 
     Args:
         params: parameters, or groups of them.
@@ -84,7 +118,7 @@ class SGLRW(LangevinOptimizer):
 
     builder = staticmethod(sglrw)
 
-    def __init__(self, params: Iterable[Any], lr: float, **common: Unpack[Common]) -> None:
+    def __init__(self, params: ParamsT, lr: float, **common: Unpack[Common]) -> None:
         """See the class."""
         super().__init__(params, lr, {}, **common)
 
@@ -97,7 +131,7 @@ class SGHMC(LangevinOptimizer):
     Args:
         params: parameters, or groups of them.
         lr: learning rate as in SGD, on the mean loss.
-        beta: β, the share of the velocity that is kept, SGD's momentum.
+        beta: β, the friction factor of the velocity, SGD's momentum.
         common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
 
     Example:
@@ -108,25 +142,30 @@ class SGHMC(LangevinOptimizer):
     builder = staticmethod(sghmc)
     settings = ("beta",)
 
-    def __init__(self, params: Iterable[Any], lr: float, *, beta: float = 0.9, **common: Unpack[Common]) -> None:
+    def __init__(
+        self, params: ParamsT, lr: float, *, beta: float = 0.9, **common: Unpack[Common]
+    ) -> None:
         """See the class."""
         super().__init__(params, lr, {"beta": beta}, **common)
 
 
 class SGNHT(LangevinOptimizer):
-    """SGHMC with a thermostat for each element, which takes out the heat of minibatches: `langevin.sgnht` with elementwise=True.
+    """SGHMC with a thermostat per element: `langevin.sgnht` with elementwise=True.
 
     ``v' = ((β - ξ) v - (lr / N) g + sqrt(2 τ (lr / N) (1 - β)) η) / (1 + ξ)``, ``θ' = θ + v'``,
     ``ξ' = ξ + ((1 + β) v'**2 N / (2 lr τ) - 1) / μ``
 
-    The mean of ``state[p]["friction"]`` is the heat that was found, (lr / N) s^2 / (4 τ) for gradients of U with noise of variance
-    s^2. At temperature 0 it is SGD with momentum beta.
+    The thermostat removes the excess temperature of minibatch noise. The mean of
+    ``state[p]["friction"]`` is (lr / N) s^2 / (4 τ) for gradients of U with noise of variance s^2.
+    `heat` returns the share ``2 ξ / (1 - β)`` that this noise would add to the temperature without
+    the thermostat. Above 30 % a `TrustWarning` follows. At temperature 0 it is SGD with momentum
+    beta.
 
     Args:
         params: parameters, or groups of them.
         lr: learning rate as in SGD, on the mean loss.
-        beta: β, the share of the velocity that is kept where there is no heat, SGD's momentum.
-        thermal_mass: μ, in steps: how slowly ξ changes.
+        beta: β, the friction factor of the velocity without minibatch noise, SGD's momentum.
+        thermal_mass: μ, the time scale of ξ in steps.
         common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
 
     Example:
@@ -138,24 +177,32 @@ class SGNHT(LangevinOptimizer):
     settings = ("beta", "thermal_mass")
 
     def __init__(
-        self, params: Iterable[Any], lr: float, *, beta: float = 0.9, thermal_mass: float = 500.0, **common: Unpack[Common]
+        self,
+        params: ParamsT,
+        lr: float,
+        *,
+        beta: float = 0.9,
+        thermal_mass: float = 500.0,
+        **common: Unpack[Common],
     ) -> None:
         """See the class."""
         super().__init__(params, lr, {"beta": beta, "thermal_mass": thermal_mass}, **common)
 
 
 class AdaptiveSGHMC(LangevinOptimizer):
-    """Scale-adapted SGHMC (BOHAMIANN), as published or in its invariant form: `langevin.adaptive_sghmc` with ``num_data=N``.
+    """Scale-adapted SGHMC (BOHAMIANN), published or invariant: `langevin.adaptive_sghmc`.
 
-    ``v' = β v - (lr / N) G g + sqrt(2 τ (lr / N) (1 - β) G - lr**2) η``, ``θ' = θ + v'``, with ``G = (V + λ)^(-1/2)`` and V an
-    average of the squared gradient of the mean loss over a window of its own
+    ``v' = β v - (lr / N) G g + sqrt(2 τ (lr / N) (1 - β) G - lr**2) η``, ``θ' = θ + v'``, with
+    ``G = (V + λ)^(-1/2)`` and V an average of the squared gradient of the mean loss over an
+    adaptive window
 
     Args:
         params: parameters, or groups of them.
         lr: learning rate as in RMSprop, on the mean loss: the square of the published step size.
-        beta: β, the share of the velocity that is kept.
+        beta: β, the friction factor of the velocity.
         eps_root: λ, inside the root, on the scale of the mean loss.
-        invariant: keep the posterior invariant once V is frozen; the published form is colder, see `langevin.adaptive_sghmc`.
+        invariant: keep the posterior invariant once V is frozen; the temperature of the published
+            form is too low, see `langevin.adaptive_sghmc`.
         adapt_steps: steps after which V is frozen; by default 10,000 (the authors take 3,000).
         common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
 
@@ -169,7 +216,7 @@ class AdaptiveSGHMC(LangevinOptimizer):
 
     def __init__(
         self,
-        params: Iterable[Any],
+        params: ParamsT,
         lr: float,
         *,
         beta: float = 0.95,
@@ -179,12 +226,13 @@ class AdaptiveSGHMC(LangevinOptimizer):
         **common: Unpack[Common],
     ) -> None:
         """See the class."""
-        own = {"beta": beta, "eps_root": eps_root, "invariant": invariant, "adapt_steps": adapt_steps}
+        own = {"beta": beta, "eps_root": eps_root, "invariant": invariant}
+        own["adapt_steps"] = adapt_steps
         super().__init__(params, lr, own, **common)
 
 
 class MSGLD(LangevinOptimizer):
-    """Momentum SGLD, Algorithm 1 as published or in its invariant form: `langevin.msgld`.
+    """Momentum SGLD, Algorithm 1, published or invariant form: `langevin.msgld`.
 
     ``θ' = θ - (lr / N) (g + a m) + sqrt(2 (lr / N) τ) η``, then ``m' = β m + (1 - β) g``
 
@@ -193,14 +241,16 @@ class MSGLD(LangevinOptimizer):
         lr: learning rate as in SGD, on the mean loss.
         bias_factor: a.
         beta: β, the smoothing factor of m.
-        invariant: give the momentum its own noise, so that the posterior is invariant.
-        noise: "corrected" absorbs the noise of minibatches, when invariant, and follows its variance on the way (`FollowedNoise`);
-            for rows drawn with replacement. None leaves it to heat the law.
+        invariant: add noise to the momentum, so that the posterior is invariant.
+        noise: "corrected" corrects for minibatch noise, when invariant, and estimates its variance
+            during the run (`FollowedNoise`); for data drawn with replacement. None does not: the
+            temperature rises.
         common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
 
     Example:
         >>> import torch, langevin as lv
-        >>> opt = lv.optim.MSGLD(torch.nn.Linear(2, 1).parameters(), lr=0.1, num_data=100, bias_factor=1.0)
+        >>> model = torch.nn.Linear(2, 1)
+        >>> opt = lv.optim.MSGLD(model.parameters(), lr=0.1, num_data=100, bias_factor=1.0)
     """
 
     builder = staticmethod(msgld)
@@ -208,7 +258,7 @@ class MSGLD(LangevinOptimizer):
 
     def __init__(
         self,
-        params: Iterable[Any],
+        params: ParamsT,
         lr: float,
         *,
         bias_factor: float = 1.0,
@@ -218,11 +268,12 @@ class MSGLD(LangevinOptimizer):
         **common: Unpack[Common],
     ) -> None:
         """See the class."""
-        super().__init__(params, lr, {"bias_factor": bias_factor, "beta": beta, "invariant": invariant, "noise": noise}, **common)
+        own = {"bias_factor": bias_factor, "beta": beta, "invariant": invariant, "noise": noise}
+        super().__init__(params, lr, own, **common)
 
 
 class ASGLD(LangevinOptimizer):
-    """Adam SGLD, Algorithm 2 as published or in its invariant form: `langevin.asgld`.
+    """Adam SGLD, Algorithm 2, published or invariant form: `langevin.asgld`.
 
     ``θ' = θ - (lr / N) (g + a m / sqrt(V + λ)) + sqrt(2 (lr / N) τ) η``, then
     ``m' = β₁ m + (1 - β₁) g`` and ``V' = β₂ V + (1 - β₂) g**2``
@@ -230,17 +281,19 @@ class ASGLD(LangevinOptimizer):
     Args:
         params: parameters, or groups of them.
         lr: learning rate as in SGD, on the mean loss.
-        bias_factor: a. The Adam term has size a whatever the size of g, which is N times that of the mean loss's gradient.
+        bias_factor: a. The Adam term has size a whatever the size of g, which is N times the
+            gradient of the mean loss.
         betas: (β₁, β₂), with β₁**2 < β₂.
         eps_root: λ, inside the root.
-        invariant: give the momentum its own noise, so that the posterior is invariant once V is frozen.
+        invariant: add noise to the momentum, so that the posterior is invariant once V is frozen.
         adapt_steps: steps after which V is frozen, when invariant; by default 10,000.
         noise: as in `MSGLD`.
         common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
 
     Example:
         >>> import torch, langevin as lv
-        >>> opt = lv.optim.ASGLD(torch.nn.Linear(2, 1).parameters(), lr=0.1, num_data=100, bias_factor=10.0)
+        >>> model = torch.nn.Linear(2, 1)
+        >>> opt = lv.optim.ASGLD(model.parameters(), lr=0.1, num_data=100, bias_factor=10.0)
     """
 
     builder = staticmethod(asgld)
@@ -248,7 +301,7 @@ class ASGLD(LangevinOptimizer):
 
     def __init__(
         self,
-        params: Iterable[Any],
+        params: ParamsT,
         lr: float,
         *,
         bias_factor: float = 1.0,
@@ -260,8 +313,8 @@ class ASGLD(LangevinOptimizer):
         **common: Unpack[Common],
     ) -> None:
         """See the class."""
-        own = {"bias_factor": bias_factor, "betas": betas, "eps_root": eps_root, **_phases(invariant, adapt_steps), "noise": noise}
-        super().__init__(params, lr, own, **common)
+        own = {"bias_factor": bias_factor, "betas": betas, "eps_root": eps_root, "noise": noise}
+        super().__init__(params, lr, own | _freezing(invariant, adapt_steps), **common)
 
 
 class AdaMaxSGLD(LangevinOptimizer):
@@ -276,14 +329,15 @@ class AdaMaxSGLD(LangevinOptimizer):
         bias_factor: a.
         betas: (β₁, β₂), with β₁ < β₂.
         eps: λ.
-        invariant: give the momentum its own noise, so that the posterior is invariant once u is frozen.
+        invariant: add noise to the momentum, so that the posterior is invariant once u is frozen.
         adapt_steps: steps after which u is frozen, when invariant; by default 10,000.
         noise: as in `MSGLD`.
         common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
 
     Example:
         >>> import torch, langevin as lv
-        >>> opt = lv.optim.AdaMaxSGLD(torch.nn.Linear(2, 1).parameters(), lr=0.1, num_data=100, bias_factor=10.0)
+        >>> model = torch.nn.Linear(2, 1)
+        >>> opt = lv.optim.AdaMaxSGLD(model.parameters(), lr=0.1, num_data=100, bias_factor=10.0)
     """
 
     builder = staticmethod(adamax_sgld)
@@ -291,7 +345,7 @@ class AdaMaxSGLD(LangevinOptimizer):
 
     def __init__(
         self,
-        params: Iterable[Any],
+        params: ParamsT,
         lr: float,
         *,
         bias_factor: float = 1.0,
@@ -303,8 +357,8 @@ class AdaMaxSGLD(LangevinOptimizer):
         **common: Unpack[Common],
     ) -> None:
         """See the class."""
-        own = {"bias_factor": bias_factor, "betas": betas, "eps": eps, **_phases(invariant, adapt_steps), "noise": noise}
-        super().__init__(params, lr, own, **common)
+        own = {"bias_factor": bias_factor, "betas": betas, "eps": eps, "noise": noise}
+        super().__init__(params, lr, own | _freezing(invariant, adapt_steps), **common)
 
 
 class AdadeltaSGLD(LangevinOptimizer):
@@ -323,7 +377,8 @@ class AdadeltaSGLD(LangevinOptimizer):
 
     Example:
         >>> import torch, langevin as lv
-        >>> opt = lv.optim.AdadeltaSGLD(torch.nn.Linear(2, 1).parameters(), lr=0.1, num_data=100, bias_factor=10.0)
+        >>> model = torch.nn.Linear(2, 1)
+        >>> opt = lv.optim.AdadeltaSGLD(model.parameters(), lr=0.1, num_data=100, bias_factor=10.0)
     """
 
     builder = staticmethod(adadelta_sgld)
@@ -331,7 +386,7 @@ class AdadeltaSGLD(LangevinOptimizer):
 
     def __init__(
         self,
-        params: Iterable[Any],
+        params: ParamsT,
         lr: float,
         *,
         bias_factor: float = 1.0,
@@ -340,9 +395,11 @@ class AdadeltaSGLD(LangevinOptimizer):
         **common: Unpack[Common],
     ) -> None:
         """See the class."""
-        super().__init__(params, lr, {"bias_factor": bias_factor, "beta": beta, "eps_root": eps_root}, **common)
+        own = {"bias_factor": bias_factor, "beta": beta, "eps_root": eps_root}
+        super().__init__(params, lr, own, **common)
 
 
-def _phases(invariant: bool, adapt_steps: int | None) -> dict[str, Any]:
-    """Return when a scale is frozen: a training loop has no warm-up to tell."""
-    return {"invariant": invariant, "adapt_steps": 10_000 if invariant is True and adapt_steps is None else adapt_steps}
+def _freezing(invariant: bool, adapt_steps: int | None) -> dict[str, Any]:
+    """Return when a scale is frozen, in the invariant form by default after 10,000 steps."""
+    steps = 10_000 if invariant is True and adapt_steps is None else adapt_steps
+    return {"invariant": invariant, "adapt_steps": steps}

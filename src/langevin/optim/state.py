@@ -1,62 +1,84 @@
-"""What is saved of an optimizer, and the checks of what is loaded, made before anything is changed."""
+"""What is saved of an optimizer, and the checks of what is loaded, made before anything changes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import is_dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from langevin import plain, schedules
-from langevin.checks import needs
-from langevin.shards import as_shard, like_shard, local_part
+from langevin import serialization
+from langevin.checks import check_integer, needs
+from langevin.execution.fused import wide_dtype
+from langevin.execution.shards import as_shard, like_shard, local_part
+from langevin.kernels import Kernel, schedules
+from langevin.optim.settings import Group
 from langevin.targets import priors
 
-__all__ = ["MASTER", "STEPS", "check_group_names", "local_memory", "memory_like", "plain_setting", "restored_setting", "wide_dtype"]
+__all__ = ["MASTER", "STEPS", "check_group_names", "check_state_names", "check_state_tensors"]
+__all__ += ["copy_like", "local_copy", "plain_setting", "restored_setting"]
 
 STEPS = "steps"  # in a parameter's state: how many gradients it has seen
-MASTER = "master"  # in the state of a parameter in half precision: where it is, in float32
-_USER = "user"  # kind of a setting that is no part of the library
-_WIDE = {torch.bfloat16: torch.float32, torch.float16: torch.float32}
+MASTER = "master"  # in the state of a parameter in half precision: its float32 copy
+_USER = "user"  # kind of a setting whose class is not part of the library
 
 
-def wide_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return what a parameter is remembered and moved in: averages in half precision would stand still."""
-    return _WIDE.get(dtype, dtype)
+def copy_like(parameter: Tensor, value: Tensor) -> Tensor:
+    """Copy `value`, whole or sharded, to the parameter's layout, device, shards and wide dtype."""
+    return local_copy(parameter, local_part(like_shard(value, parameter)))
 
 
-def memory_like(parameter: Tensor, value: Tensor) -> Tensor:
-    """Return a copy of `value`, whole or sharded, as a memory of the parameter: its layout, device, shards, in the wide dtype."""
-    return local_memory(parameter, local_part(like_shard(value, parameter)))
+def local_copy(parameter: Tensor, value: Tensor) -> Tensor:
+    """Copy `value`, this rank's part, to the parameter's layout, device, shards and wide dtype."""
+    dtype = wide_dtype(parameter.dtype)
+    copy = torch.empty_like(local_part(parameter), dtype=dtype, requires_grad=False)
+    return as_shard(copy.copy_(value), parameter)
 
 
-def local_memory(parameter: Tensor, value: Tensor) -> Tensor:
-    """Return a copy of `value`, this rank's part of it, as a memory of the parameter."""
-    memory = torch.empty_like(local_part(parameter), dtype=wide_dtype(parameter.dtype), requires_grad=False)
-    return as_shard(memory.copy_(value), parameter)
+def check_state_names(call: str, kernel: Kernel, state: dict[str, Any]) -> None:
+    """Fail when a parameter's state does not have the names that the kernel needs."""
+    wanted = [*kernel.state_names, STEPS] if kernel.state_names else []
+    if state.keys() - {MASTER} != set(wanted):
+        raise needs(call, "state", f"the entries {wanted} of {kernel.name}", sorted(state))
+    if wanted:
+        check_integer(call, STEPS, state[STEPS], 0)
 
 
-def _name(value: Any) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
+def check_state_tensors(call: str, parameter: Tensor, state: dict[str, Any]) -> None:
+    """Fail when an entry of a state is not a dense floating-point tensor of the right shape."""
+    for name, value in state.items():
+        if not isinstance(value, Tensor) or value.shape != parameter.shape:
+            found = tuple(value.shape) if isinstance(value, Tensor) else value
+            condition = f"{name!r} of the parameter's shape {tuple(parameter.shape)}"
+            raise needs(call, "state", condition, found)
+        has_values = not value.is_meta or parameter.is_meta
+        if not (value.is_floating_point() and value.layout == torch.strided and has_values):
+            condition = f"{name!r} as a dense floating-point tensor with values"
+            found = f"{value.dtype}, {value.layout} on {value.device.type}"
+            raise needs(call, "state", condition, found)
 
 
 def plain_setting(value: Any) -> Any:
-    """Return a group's setting as plain values; of a user's own prior or schedule the name of its class and its fields."""
+    """Return a setting as plain values; of a user's own class, its name and plain fields."""
     if isinstance(value, schedules.Schedule) and type(value).__module__ == schedules.__name__:
         return schedules.to_plain(value)
     if isinstance(value, priors.ByName):  # whose parts may be the user's own
-        return {"kind": "ByName", "priors": [[pattern, plain_setting(part)] for pattern, part in value.priors]}
+        parts = [[pattern, plain_setting(part)] for pattern, part in value.priors]
+        return {"kind": "ByName", "priors": parts}
     if type(value) in priors.KINDS.values():
         return priors.to_plain(value)
-    is_own = callable(value) or isinstance(value, priors.Prior | priors.PlacedPrior)
-    return {"kind": _USER, "name": _name(value), "fields": _plain_fields(value)} if is_own else value
-
-
-def _plain_fields(value: Any) -> dict[str, Any]:
-    """Return the numbers and texts among the fields of a dataclass, to be compared when it is loaded."""
-    entries = plain.to_plain(value) if is_dataclass(value) else {}
-    return {name: entry for name, entry in entries.items() if name != "kind" and isinstance(entry, (int, float, str, bool))}
+    if not (callable(value) or isinstance(value, priors.Prior | priors.PlacedPrior)):
+        return value
+    entries = serialization.to_plain(value) if is_dataclass(value) else {}
+    fields = {
+        name: entry
+        for name, entry in entries.items()
+        if name != "kind" and isinstance(entry, (int, float, str, bool))
+    }
+    name = f"{type(value).__module__}.{type(value).__qualname__}"
+    return {"kind": _USER, "name": name, "fields": fields}
 
 
 def _users_own(saved: Any) -> dict[str, Any] | None:
@@ -68,27 +90,34 @@ def _users_own(saved: Any) -> dict[str, Any] | None:
 
 
 def restored_setting(who: str, name: str, saved: Any, now: Any) -> Any:
-    """Turn a plain setting back; a user's own object is not in a file, so the one of the optimizer that loads is kept."""
+    """Return a setting from its plain values; a user's object is the loading optimizer's own."""
     if not isinstance(saved, dict) or "kind" not in saved:
         return saved
     if own := _users_own(saved):
         if plain_setting(now) != saved:
-            raise needs(f"{who}.load_state_dict", name, f"an optimizer built with the saved {own['name']} {own['fields']}", now)
+            condition = f"an optimizer built with the saved {own['name']} {own['fields']}"
+            raise needs(f"{who}.load_state_dict", name, condition, now)
         return now
     return priors.from_plain(saved) if name == "prior" else schedules.from_plain(saved)
 
 
-def check_group_names(who: str, number: int, saved: dict[str, Any], now: dict[str, Any]) -> None:
-    """Refuse a group of another sampler, size or model."""
-    call = f"{who}.load_state_dict"
+def check_group_names(
+    who: str, number: int, saved: Group, now: Group, later: Iterable[str] = ()
+) -> None:
+    """Reject a group of another sampler, size or model; settings in `later` may be missing."""
+
+    def refuse(condition: str, found: Any) -> Exception:
+        return needs(f"{who}.load_state_dict", "state_dict", condition, found)
+
     if not isinstance(saved, dict) or saved.get("sampler") != now["sampler"]:
-        found = saved.get("sampler", "no sampling optimizer of langevin") if isinstance(saved, dict) else saved
-        raise needs(call, "state_dict", f"the state of a {now['sampler']} (group {number})", found)
-    if missing := sorted(set(now) - set(saved) - {"params", "param_names", "noise", "master"}):  # what came later has a default
-        raise needs(call, "state_dict", f"the settings {missing} in group {number}", sorted(saved))
+        other = "no sampling optimizer of langevin"
+        found = saved.get("sampler", other) if isinstance(saved, dict) else saved
+        raise refuse(f"the state of a {now['sampler']} (group {number})", found)
+    if missing := sorted(set(now) - set(saved) - {"params", "param_names", *later}):
+        raise refuse(f"the settings {missing} in group {number}", sorted(saved))
     if len(saved["params"]) != len(now["params"]):
-        raise needs(call, "state_dict", f"{len(now['params'])} parameters in group {number}", len(saved["params"]))
+        raise refuse(f"{len(now['params'])} parameters in group {number}", len(saved["params"]))
     names, others = now.get("param_names"), saved.get("param_names")
     if names is not None and others is not None and names != others:
         first = next(pair for pair in zip(names, others, strict=True) if pair[0] != pair[1])
-        raise needs(call, "state_dict", f"the parameter {first[0]!r} (a pre-hook may rename it)", first[1])
+        raise refuse(f"the parameter {first[0]!r} (a pre-hook may rename it)", first[1])

@@ -1,13 +1,20 @@
-"""Energies U(theta) whose law exp(-U / temperature) is to be sampled."""
+"""Targets: energies U(theta) that define the distributions exp(-U / temperature)."""
 
 from langevin.targets import likelihoods, priors
-from langevin.targets.analytic import FIVE_MODES, Gaussian, Mixture, gaussian, mixture
+from langevin.targets.analytic import (
+    FIVE_MODES,
+    Gaussian,
+    Mixture,
+    Ravine,
+    gaussian,
+    mixture,
+    ravine,
+    ravine_data,
+)
 from langevin.targets.automatic import EnergyTarget, LikelihoodTarget, energy, likelihood
 from langevin.targets.base import Batch, Evaluation, Target
-from langevin.targets.last_layer import LastLayer, last_layer
 from langevin.targets.model import Model
-from langevin.targets.posterior import Posterior
-from langevin.targets.ravine import Ravine, ravine, ravine_data
+from langevin.targets.posterior import LastLayer, Posterior, last_layer
 
 __all__ = [
     "Batch",

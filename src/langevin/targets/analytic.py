@@ -1,4 +1,4 @@
-"""Targets with closed-form gradients and known moments: the correlated Gaussian (4.1) and the mixture (4.2)."""
+"""Targets with closed-form gradients: Gaussian (4.1), mixture (4.2) and ravine (4.3)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,23 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from langevin.checks import check_number, check_tensor, needs
-from langevin.targets.base import Batch, Evaluation, Target
-from langevin.targets.priors import SCALE, is_scale
+from langevin.checks import check_integer, check_number, check_tensor, needs
+from langevin.random import Purpose, normal, stream
+from langevin.random.address import check_seed
+from langevin.targets.base import Batch, Evaluation, Target, check_noise
+from langevin.targets.priors import SCALE, GaussianPrior, Prior, check_prior, is_scale
 
-__all__ = ["FIVE_MODES", "Gaussian", "Mixture", "gaussian", "mixture"]
+__all__ = [
+    "FIVE_MODES",
+    "Gaussian",
+    "Mixture",
+    "Ravine",
+    "gaussian",
+    "mixture",
+    "ravine",
+    "ravine_data",
+]
+
 
 FIVE_MODES = ((-3.0, -3.0), (-3.0, 0.0), (0.0, 0.0), (3.0, 0.0), (3.0, 3.0))
 """The component means of section 4.2."""
@@ -22,7 +34,7 @@ FIVE_MODES = ((-3.0, -3.0), (-3.0, 0.0), (0.0, 0.0), (3.0, 0.0), (3.0, 3.0))
 
 @dataclass(frozen=True, eq=False)
 class Gaussian(Target):
-    """``U = (theta - mean)^T Sigma^-1 (theta - mean) / 2`` up to a constant; use `gaussian` to build one."""
+    """``U = (theta - mean)^T Sigma^-1 (theta - mean) / 2``, up to a constant; see `gaussian`."""
 
     covariance: Tensor
     mean: Tensor
@@ -51,7 +63,7 @@ class Gaussian(Target):
 
 @dataclass(frozen=True, eq=False)
 class Mixture(Target):
-    """``U = -log sum_k w_k N(theta; mu_k, std**2 I)``; use `mixture` to build one."""
+    """``U = -log sum_k w_k N(theta; mu_k, std**2 I)``; see `mixture`."""
 
     means: Tensor
     std: float
@@ -70,7 +82,8 @@ class Mixture(Target):
         constant = self.weights.to(position).log() - 0.5 * dim * math.log(2 * math.pi * self.std**2)
         logs = constant - (offsets * offsets).sum(-1) * (0.5 / self.std**2)
         shares = logs.softmax(-1)
-        return Evaluation(-logs.logsumexp(-1), (shares[..., None] * offsets).sum(-2) * (1 / self.std**2))
+        gradient = (shares[..., None] * offsets).sum(-2) * (1 / self.std**2)
+        return Evaluation(-logs.logsumexp(-1), gradient)
 
     @property
     def mean(self) -> Tensor:
@@ -95,14 +108,17 @@ class Mixture(Target):
 
 
 def gaussian(
-    covariance: Tensor | Sequence[Sequence[float]], *, mean: Tensor | Sequence[float] | None = None, gradient_noise: float = 0.0
+    covariance: Tensor | Sequence[Sequence[float]],
+    *,
+    mean: Tensor | Sequence[float] | None = None,
+    gradient_noise: float = 0.0,
 ) -> Gaussian:
     """Make N(mean, covariance).
 
     Args:
         covariance: positive definite, (dim, dim).
         mean: (dim,); zero by default.
-        gradient_noise: standard deviation of noise added to the gradient at each step; 1 in the paper.
+        gradient_noise: std of normal noise added to the gradient at each step; 1 in the paper.
 
     Example:
         >>> target = gaussian([[1.0, 0.9], [0.9, 1.0]], gradient_noise=1.0)
@@ -114,8 +130,9 @@ def gaussian(
         raise needs("gaussian", "covariance", "a symmetric matrix", matrix.tolist())
     if torch.linalg.cholesky_ex(matrix).info != 0:
         raise needs("gaussian", "covariance", "a positive definite matrix", matrix.tolist())
-    centre = torch.zeros_like(matrix[0]) if mean is None else check_tensor("gaussian", "mean", mean, len(matrix))
-    noise = check_number("gaussian", "gradient_noise", gradient_noise, ">= 0", lambda v: v >= 0)
+    given = torch.zeros_like(matrix[0]) if mean is None else mean
+    centre = check_tensor("gaussian", "mean", given, len(matrix))
+    noise = check_noise("gaussian", gradient_noise)
     return Gaussian(matrix, centre, torch.linalg.inv(matrix), noise)
 
 
@@ -126,13 +143,13 @@ def mixture(
     weights: Tensor | Sequence[float] | None = None,
     gradient_noise: float = 0.0,
 ) -> Mixture:
-    """Make a mixture of Gaussians with covariance std**2 I; by default the five components of section 4.2.
+    """Make a mixture of Gaussians with covariance std**2 I, by default that of section 4.2.
 
     Args:
         means: (components, dim).
         std: of every component; the paper's density exp(-|theta - mu|^2) has std sqrt(1/2).
         weights: of the components; equal by default.
-        gradient_noise: standard deviation of noise added to the gradient at each step; 1 in the paper.
+        gradient_noise: std of normal noise added to the gradient at each step; 1 in the paper.
 
     Example:
         >>> mixture().covariance
@@ -141,8 +158,82 @@ def mixture(
     """
     matrix = check_tensor("mixture", "means", means, "components", "dim")
     std = check_number("mixture", "std", std, SCALE, is_scale)
-    share = torch.ones_like(matrix[:, 0]) if weights is None else check_tensor("mixture", "weights", weights, len(matrix))
+    given = torch.ones_like(matrix[:, 0]) if weights is None else weights
+    share = check_tensor("mixture", "weights", given, len(matrix))
     if not (share > 0).all():
         raise needs("mixture", "weights", f"{len(matrix)} positive numbers", share.tolist())
-    noise = check_number("mixture", "gradient_noise", gradient_noise, ">= 0", lambda v: v >= 0)
+    noise = check_noise("mixture", gradient_noise)
     return Mixture(matrix, std, share / share.sum(), noise)
+
+
+def _regression(position: Tensor, x: Tensor) -> Tensor:
+    """Return f_theta(x) of section 4.3; position (..., 2), x (..., n)."""
+    first, second = position[..., :1], position[..., 1:]
+    return (x - 1) ** 2 + 2 * (first * x).sin() + first / 30 + (second * x - 1).cos() - second / 20
+
+
+@dataclass(frozen=True)
+class Ravine(Target):
+    """``U = sum_i (y_i - f_theta(x_i))**2 / 2 - log prior`` for theta (2,); data are (x, y)."""
+
+    prior: Prior
+    gradient_noise: float
+
+    needs_data = True
+    dim = 2
+    has_closed_form = True
+
+    @override
+    def evaluate(self, position: Tensor, batch: Batch | None = None) -> Evaluation:
+        if batch is None or len(batch.columns) != 2:
+            raise needs("ravine", "data", "two columns (x, y)", batch)
+        (x, y), scale = batch.columns, batch.scale
+        first, second = position[..., :1], position[..., 1:]
+        residual = y - _regression(position, x)
+        slope_first = 2 * x * (first * x).cos() + 1 / 30
+        slope_second = -x * (second * x - 1).sin() - 1 / 20
+        slopes = torch.stack([slope_first, slope_second], -2)
+        gradient = -scale * (slopes * residual[..., None, :]).sum(-1)
+        likelihood = 0.5 * (residual * residual).sum(-1) + 0.5 * x.shape[-1] * math.log(2 * math.pi)
+        energy = scale * likelihood + self.prior.energy(position)
+        return Evaluation(energy, gradient + self.prior.gradient(position))
+
+
+def ravine(*, prior: Prior | None = None, gradient_noise: float = 0.0) -> Ravine:
+    """Make the target of section 4.3; pass the data to `sample(..., data=ravine_data(...))`.
+
+    Args:
+        prior: N(0, 1) for both parameters by default, as in the paper.
+        gradient_noise: std of normal noise added to the gradient at each step; 0 in the paper,
+            which has minibatches here.
+
+    Example:
+        >>> x, y = ravine_data(100)
+        >>> batch = Batch((x, y), num_data=100, per_chain=False)
+        >>> ravine().evaluate(torch.tensor([[20.0, 10.0]], dtype=x.dtype), batch).gradient.shape
+        torch.Size([1, 2])
+    """
+    prior = GaussianPrior(1.0) if prior is None else check_prior("ravine", prior)
+    return Ravine(prior, check_noise("ravine", gradient_noise))
+
+
+def ravine_data(
+    num_data: int = 10_000,
+    *,
+    truth: tuple[float, float] = (20.0, 10.0),
+    seed: int = 0,
+    dtype: torch.dtype = torch.float64,
+) -> tuple[Tensor, Tensor]:
+    """Simulate a data set of section 4.3: x uniform on [-2, 4], y = f_truth(x) + N(0, 1).
+
+    Example:
+        >>> x, y = ravine_data(100, seed=1)
+        >>> x.shape, bool((x.abs() <= 4).all())
+        (torch.Size([100]), True)
+    """
+    check_integer("ravine_data", "num_data", num_data, 1, 2**32)
+    check_seed("ravine_data", seed)
+    position = check_tensor("ravine_data", "truth", truth, 2)
+    at = stream(Purpose.DATA)
+    x = 6 * torch.special.ndtr(normal(seed, at, 0, num_data, dtype=dtype)) - 2
+    return x, _regression(position.to(dtype), x) + normal(seed, at, 1, num_data, dtype=dtype)

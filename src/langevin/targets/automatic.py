@@ -1,12 +1,12 @@
-"""Targets from a user's function, differentiated automatically: any energy, or a log-likelihood per datum.
+"""Targets defined by a user's function, with automatic gradients.
 
-The user's function is written for ONE position (dim,); the library runs it on any number of chains.
+The function is written for ONE position (dim,); the library runs it on all chains at once.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,11 +14,12 @@ from torch import Tensor
 from torch.distributions import Distribution
 from typing_extensions import override
 
-from langevin.checks import check_function, check_integer, check_number, needs, takes
-from langevin.targets.base import Batch, Evaluation, Target
+from langevin.checks import check_function, check_integer, needs, takes
+from langevin.targets.base import Batch, Evaluation, Target, check_noise
 from langevin.targets.priors import Prior, check_prior
 
 __all__ = [
+    "REDUCED",
     "EnergyTarget",
     "LikelihoodTarget",
     "differentiate",
@@ -29,6 +30,9 @@ __all__ = [
     "validation",
 ]
 
+REDUCED = "leave out .mean() and .sum(): the library sums over rows and rescales minibatches"
+"""The remedy for a log-likelihood that returns one number."""
+
 _ARGUMENTS = {
     "energy": "one position (dim,)",
     "likelihood": "one position (dim,) and the data's columns",
@@ -36,23 +40,34 @@ _ARGUMENTS = {
     "Model.log_density": "the dict of parameters",
 }
 
-# What torch says of a function that cannot run on all chains at once, and what to write instead.
+# Parts of torch's errors about functions that cannot be vmapped, and what to write instead.
 _INSTEAD = {
-    "data-dependent control flow": "torch.where(condition, a, b) instead of `if`, `while`, `and`, min() or max() on tensors",
-    "calling .item()": "tensors all the way, no .item(), float(), math.exp() or torch.tensor([a, b]): torch.exp, torch.stack",
-    "random operation": "no random numbers: noise belongs to the sampler, and what is not known is a parameter",
-    "inplace": "new tensors, nothing written in place: collect the parts in a list and torch.stack them, or use torch.where",
-    "doesn't match the broadcast shape": "new tensors, nothing written in place: `total = total + x` instead of `total += x`",
+    "data-dependent control flow": (
+        "torch.where(condition, a, b) instead of `if`, `while`, `and`, min() or max() on tensors"
+    ),
+    "calling .item()": (
+        "tensor operations only, no .item(), float(), math.exp() or torch.tensor([a, b]): use "
+        "torch.exp, torch.stack"
+    ),
+    "random operation": (
+        "no random numbers: noise belongs to the sampler, and unknowns are parameters"
+    ),
+    "inplace": (
+        "no in-place writes: collect parts in a list and torch.stack them, or use torch.where"
+    ),
+    "doesn't match the broadcast shape": (
+        "no in-place writes: `total = total + x` instead of `total += x`"
+    ),
     "data pointer": "torch operations only, no .numpy(), .tolist() or numpy functions",
-    "boolean mask": "shapes that are known beforehand: torch.where(mask, x, 0.0) instead of x[mask]",
-    "dynamic shape": "shapes that are known beforehand: no nonzero(), unique() or the like",
-    "must only return Tensors": "a result that is a tensor",
+    "boolean mask": "fixed shapes: torch.where(mask, x, 0.0) instead of x[mask]",
+    "dynamic shape": "fixed shapes: no nonzero(), unique() or similar",
+    "must only return Tensors": "a tensor as its result",
 }
 
 
 @contextlib.contextmanager
 def validation(on: bool) -> Iterator[None]:
-    """Have `torch.distributions` check what they are given, or not: a check looks at values, which a chain may not do alone."""
+    """Switch the checks of `torch.distributions`; they look at values, so they fail under vmap."""
     before = Distribution._validate_args
     Distribution.set_default_validate_args(on)
     try:
@@ -61,31 +76,63 @@ def validation(on: bool) -> Iterator[None]:
         Distribution.set_default_validate_args(before)
 
 
-def per_chain(who: str, argument: str, function: Callable[..., Tensor], in_dims: tuple[int | None, ...], *given: Tensor) -> Tensor:
-    """Run a user's function on every chain; torch's complaints about what it may not contain come back in our words."""
+def per_chain(
+    who: str,
+    argument: str,
+    function: Callable[..., Tensor],
+    in_dims: tuple[int | None, ...],
+    *given: Tensor,
+    names: Sequence[str] = (),
+) -> Tensor:
+    """Run a user's function on every chain, and explain torch's errors.
+
+    Args:
+        who: the caller, for errors.
+        argument: its argument, the function.
+        function: of one position and columns.
+        in_dims: the axes of chains.
+        given: positions and columns.
+        names: of the columns, for errors.
+    """
     run = torch.func.vmap(function, in_dims=in_dims)
-    if torch.compiler.is_compiling():  # the compiler turns validation off by itself
+    if torch.compiler.is_compiling():  # the compiler switches validation off itself
         return run(*given)
     try:
         with validation(False):
             return run(*given)
     except TypeError as error:
-        if takes(function, len(given)):  # an error inside the function
+        if takes(function, len(given)):  # raised inside the function
             raise
-        raise needs(
-            who, argument, f"a function that takes {_ARGUMENTS.get(who, 'its arguments')}, {len(given)} here", str(error), TypeError
-        ) from error
+        what = _ARGUMENTS.get(who, "its arguments")
+        condition = f"a function that takes {what}, {len(given)} here"
+        raise needs(who, argument, condition, str(error), TypeError) from error
     except (RuntimeError, ValueError) as error:
-        instead = next((advice for sign, advice in _INSTEAD.items() if sign in str(error)), None)
-        if instead is None and not str(error).lstrip().startswith("vmap"):
+        text = str(error)
+        if "bool tensor" in text:
+            bools = [k for k, column in enumerate(given[1:]) if column.dtype == torch.bool]
+            called = [repr(names[k]) if k < len(names) else f"column {k}" for k in bools]
+            if called:
+                column = names[bools[0]] if bools[0] < len(names) else "y"
+                condition = (
+                    f"numbers in arithmetic: {', '.join(called)} is boolean, which may be a mask; "
+                    f"write {column}.double() for 0 and 1"
+                )
+                raise needs(who, argument, condition, text.strip().split(".")[0]) from error
+        instead = next((advice for part, advice in _INSTEAD.items() if part in text), None)
+        if instead is None and not text.lstrip().startswith("vmap"):
             raise
-        condition = f"{instead or 'torch operations on tensors only'}, since it runs on all chains at once"
-        raise needs(who, argument, condition, str(error).strip().splitlines()[0]) from error
+        advice = instead or "torch operations on tensors only"
+        condition = f"{advice}, since it runs on all chains at once"
+        raise needs(who, argument, condition, text.strip().splitlines()[0]) from error
 
 
 def differentiate(energies_fn: Callable[[Tensor], Tensor], position: Tensor) -> Evaluation:
-    """Return the chains' energies and their gradients; chains are independent, so one backward pass of the sum serves all."""
-    if torch.compiler.is_compiling():  # a user's torch.compile traces torch.func; run eagerly it costs twice as much as autograd
+    """Return the chains' energies and gradients.
+
+    Chains are independent, so the gradient of the sum of energies has the gradient of each.
+    """
+    # A user's torch.compile traces torch.func; run eagerly it costs twice as much as autograd.
+    if torch.compiler.is_compiling():
 
         def total(at: Tensor) -> tuple[Tensor, Tensor]:
             energies = energies_fn(at)
@@ -97,21 +144,26 @@ def differentiate(energies_fn: Callable[[Tensor], Tensor], position: Tensor) -> 
     with torch.enable_grad():
         energies = energies_fn(leaf)
         if not energies.requires_grad:
-            raise needs("targets", "function", "a result that depends on theta", energies.tolist())
+            condition = "a result that depends on theta"
+            raise needs("targets", "function", condition, energies.tolist())
         (gradient,) = torch.autograd.grad(energies.sum(), leaf)
     return Evaluation(energies.detach(), gradient)
 
 
-def posterior_energy(log_likelihood_fn: Callable[..., Tensor], prior: Prior, position: Tensor, batch: Batch) -> Evaluation:
-    """Return ``U = -(N / n) sum_i log p(x_i | theta) - log prior`` and its gradient at positions (chains, dim)."""
+def posterior_energy(
+    log_likelihood_fn: Callable[..., Tensor], prior: Prior, position: Tensor, batch: Batch
+) -> Evaluation:
+    """Return ``U = -(N / n) sum_i log p(x_i | theta) - log prior`` and its gradient."""
     columns, row_axis = batch.columns, 0 if batch.per_chain else None
     rows = columns[0].shape[1 if batch.per_chain else 0]
+    axes, who = (0, *(row_axis for _ in columns)), ("likelihood", "log_likelihood_fn")
 
     def energies(leaf: Tensor) -> Tensor:
-        axes = (0, *(row_axis for _ in columns))
-        logs = per_chain("likelihood", "log_likelihood_fn", log_likelihood_fn, axes, leaf, *columns)
+        logs = per_chain(*who, log_likelihood_fn, axes, leaf, *columns)
         if logs.shape != (len(leaf), rows):
-            raise needs("likelihood", "log_likelihood_fn", f"one number per datum, ({rows},)", tuple(logs.shape[1:]))
+            hint = f"; {REDUCED}" if logs.shape == (len(leaf),) else ""
+            condition = f"one number per datum, ({rows},){hint}"
+            raise needs(*who, condition, tuple(logs.shape[1:]))
         return -batch.scale * logs.sum(-1)
 
     energy, gradient = differentiate(energies, position)
@@ -131,7 +183,8 @@ class EnergyTarget(Target):
         def energies(leaf: Tensor) -> Tensor:
             result = per_chain("energy", "energy_fn", self.energy_fn, (0,), leaf)
             if result.shape != leaf.shape[:1]:
-                raise needs("energy", "energy_fn", "one number for one position (dim,)", tuple(result.shape[1:]))
+                condition = "one number for one position (dim,)"
+                raise needs("energy", "energy_fn", condition, tuple(result.shape[1:]))
             return result
 
         return differentiate(energies, position)
@@ -155,12 +208,14 @@ class LikelihoodTarget(Target):
         return posterior_energy(self.log_likelihood_fn, self.prior, position, batch)
 
 
-def energy(energy_fn: Callable[[Tensor], Tensor], *, dim: int | None = None, gradient_noise: float = 0.0) -> EnergyTarget:
-    """Make the target exp(-U) from an energy.
+def energy(
+    energy_fn: Callable[[Tensor], Tensor], *, dim: int | None = None, gradient_noise: float = 0.0
+) -> EnergyTarget:
+    """Make the target exp(-U) from an energy U.
 
     Args:
-        energy_fn: U, a function of ONE position (dim,) that returns one number.
-        dim: elements of a position; `sample` without an init needs it.
+        energy_fn: function of ONE position (dim,) that returns one number, U.
+        dim: elements of a position; `sample` needs it without an init.
         gradient_noise: standard deviation of noise added to the gradient at each step.
 
     Example:
@@ -168,30 +223,42 @@ def energy(energy_fn: Callable[[Tensor], Tensor], *, dim: int | None = None, gra
         Evaluation(energy=tensor([2.5000]), gradient=tensor([[1., 2.]]))
     """
     check_function("energy", "energy_fn", energy_fn, "a function of one position (dim,)", 1)
-    noise = check_number("energy", "gradient_noise", gradient_noise, ">= 0", lambda v: v >= 0)
-    return EnergyTarget(energy_fn, noise, None if dim is None else check_integer("energy", "dim", dim, 1))
+    return EnergyTarget(energy_fn, *_settings("energy", gradient_noise, dim))
 
 
 def likelihood(
-    log_likelihood_fn: Callable[..., Tensor], *, prior: Prior, dim: int | None = None, gradient_noise: float = 0.0
+    log_likelihood_fn: Callable[..., Tensor],
+    *,
+    prior: Prior,
+    dim: int | None = None,
+    gradient_noise: float = 0.0,
 ) -> LikelihoodTarget:
-    """Make a posterior from a log-likelihood per datum and a prior; N / n is the library's business.
+    """Make a posterior from a log-likelihood per datum and a prior.
+
+    The library rescales minibatches by N / n.
 
     Args:
-        log_likelihood_fn: function of ONE position (dim,) and the data's columns, (n, ...) each, that returns the
-            log-likelihood of every row, shape (n,).
+        log_likelihood_fn: function of ONE position (dim,) and the data's columns, (n, ...) each,
+            that returns the log-likelihood of every row, (n,).
         prior: one of `langevin.priors`.
-        dim: elements of a position; `sample` without an init needs it.
-        gradient_noise: standard deviation of noise added to the gradient at each step, on top of the minibatches'.
+        dim: elements of a position; `sample` needs it without an init.
+        gradient_noise: standard deviation of noise added to the gradient at each step, in addition
+            to that of minibatches.
 
     Example:
         >>> from langevin.targets import priors
-        >>> normal_mean = likelihood(lambda theta, x: -0.5 * (x - theta) ** 2, prior=priors.gaussian(std=1.0))
+        >>> prior = priors.gaussian(std=1.0)
+        >>> normal_mean = likelihood(lambda theta, x: -0.5 * (x - theta) ** 2, prior=prior)
         >>> batch = Batch((torch.tensor([1.0, 3.0]),), num_data=100, per_chain=False)
         >>> normal_mean.evaluate(torch.tensor([[2.0]]), batch).gradient
         tensor([[2.]])
     """
-    check_function("likelihood", "log_likelihood_fn", log_likelihood_fn, "a function of one position (dim,) and the data's columns")
-    noise = check_number("likelihood", "gradient_noise", gradient_noise, ">= 0", lambda v: v >= 0)
-    known = None if dim is None else check_integer("likelihood", "dim", dim, 1)
-    return LikelihoodTarget(log_likelihood_fn, check_prior("likelihood", prior), noise, known)
+    what = "a function of one position (dim,) and the data's columns"
+    check_function("likelihood", "log_likelihood_fn", log_likelihood_fn, what)
+    noise, dim = _settings("likelihood", gradient_noise, dim)
+    return LikelihoodTarget(log_likelihood_fn, check_prior("likelihood", prior), noise, dim)
+
+
+def _settings(who: str, gradient_noise: float, dim: int | None) -> tuple[float, int | None]:
+    noise = check_noise(who, gradient_noise)
+    return noise, None if dim is None else check_integer(who, "dim", dim, 1)

@@ -1,4 +1,4 @@
-"""What a target is: an energy with its gradient, for any number of chains at once."""
+"""Define a target: an energy with its gradient, for any number of chains at once."""
 
 from __future__ import annotations
 
@@ -8,10 +8,19 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from langevin.checks import check_columns, needs
-from langevin.space import Space
+from langevin.checks import check_columns, check_integer, check_number, needs
+from langevin.random.address import check_seed
+from langevin.targets.space import Space
 
-__all__ = ["Batch", "Evaluation", "Target", "check_dim", "check_target"]
+__all__ = [
+    "Batch",
+    "Evaluation",
+    "Target",
+    "check_dim",
+    "check_init",
+    "check_noise",
+    "check_target",
+]
 
 
 class Batch(NamedTuple):
@@ -23,13 +32,13 @@ class Batch(NamedTuple):
         50.0
     """
 
-    columns: tuple[Tensor, ...]  # one tensor per column: (n, ...), or (chains, n, ...) when every chain has own rows
+    columns: tuple[Tensor, ...]  # (n, ...) each, or (chains, n, ...) with rows per chain
     num_data: int  # N, the rows of the whole data set
-    per_chain: bool  # whether the columns have the chain axis
+    per_chain: bool  # whether the columns have a chain axis
 
     @property
     def scale(self) -> float:
-        """N / n: what makes the batch's log-likelihood an unbiased estimate of the data set's."""
+        """N / n, which makes the batch's log-likelihood an unbiased estimate of the whole."""
         return self.num_data / self.columns[0].shape[1 if self.per_chain else 0]
 
 
@@ -48,9 +57,10 @@ class Evaluation(NamedTuple):
 
 
 class Target(ABC):
-    """The energy of the distribution ``exp(-U)``: subclass it, write `evaluate`, and say what differs from the defaults below.
+    """Define the energy of the distribution ``exp(-U)``.
 
-    The library speaks energy and goes downhill; log densities appear only in `targets`.
+    Subclasses implement `evaluate` and override the defaults below where they differ. The library
+    works with energies throughout; log densities appear only in `targets`.
 
     Example:
         >>> import langevin as lv
@@ -58,41 +68,49 @@ class Target(ABC):
         >>> class Quartic(lv.targets.Target):
         ...     def evaluate(self, position, batch=None):
         ...         return lv.targets.Evaluation((position**4).sum(-1), 4 * position**3)
-        >>> samples = lv.sample(lv.sgld(0.01), Quartic(), torch.zeros(4, 1), num_steps=100, progress=False)
+        >>> start, settings = torch.zeros(4, 1), {"num_steps": 100, "progress": False}
+        >>> samples = lv.sample(Quartic(), sampler=lv.sgld(0.01), init=start, **settings)
         >>> samples.draws.shape
         torch.Size([4, 100, 1])
     """
 
     needs_data: bool = False  # whether `evaluate` takes rows of a data set
-    gradient_noise: float = 0.0  # standard deviation of the normal noise that the paper adds to the exact gradient
-    dim: int | None = None  # elements of theta, where the target knows
-    space: Space | None = None  # names and shapes of the parts of theta, where it has any
-    has_closed_form: bool = False  # whether the gradient is a formula, so that an eager step is cheap
+    gradient_noise: float = 0.0  # std of the normal noise that the paper adds to exact gradients
+    dim: int | None = None  # elements of theta, if known
+    space: Space | None = None  # names and shapes of the parts of theta, if any
+    has_closed_form: bool = False  # whether the gradient is a formula, so eager steps are cheap
 
     @abstractmethod
     def evaluate(self, position: Tensor, batch: Batch | None = None) -> Evaluation:
-        """Return U and its gradient at `position`, shape (chains, dim); the batch's likelihood counts `batch.scale` times."""
+        """Return U and its gradient at positions (chains, dim).
+
+        The log-likelihood of a batch is multiplied by `batch.scale`.
+        """
 
     def moments(self) -> tuple[Tensor, Tensor] | None:
-        """Return mean and covariance at temperature 1, where they are known."""
+        """Return mean and covariance at temperature 1, if known."""
         return None
 
     def init(self, chains: int, seed: int = 0, *, first_chain: int = 0) -> Tensor | None:
-        """Return starting positions (chains, dim) that suit the target, each of (seed, chain); None leaves them to `sample`."""
+        """Return initial positions (chains, dim), each a function of (seed, chain).
+
+        None leaves the choice to `sample`.
+        """
         return None
 
     def as_columns(self, who: str, data: Any) -> tuple[Tensor, ...]:
-        """Return the columns of what was given as data, tensors of the same length with finite values."""
+        """Return data as columns: finite tensors of the same length."""
         return check_columns(who, data)
 
-    def check_data(self, columns: Sequence[Tensor]) -> None:  # noqa: B027 - any data will do, where a target does not say more
-        """Fail when a data set's columns, tensors of the same length with finite values, do not fit; asked once, before a run."""
+    def check_data(self, columns: Sequence[Tensor]) -> None:  # noqa: B027 - optional to override
+        """Fail if a data set's columns do not fit; called once, before a run."""
 
 
 def check_target(who: str, target: Any, data: Any) -> Target:
-    """Return `target` when it is one and has the data that it needs, or none if it needs none."""
+    """Return `target`, or fail if it is no target or `data` are missing or superfluous."""
     if isinstance(target, type) or not isinstance(target, Target):
-        raise needs(who, "target", "a target such as targets.energy(...), a subclass of targets.Target", target, TypeError)
+        condition = "a target such as targets.energy(...), a subclass of targets.Target"
+        raise needs(who, "target", condition, target, TypeError)
     if target.needs_data and data is None:
         raise needs(who, "data", "the columns that the target's likelihood takes", data)
     if not target.needs_data and data is not None:
@@ -101,6 +119,19 @@ def check_target(who: str, target: Any, data: Any) -> Target:
 
 
 def check_dim(who: str, argument: str, target: Target, dim: int) -> None:
-    """Fail when positions have another number of elements than a target that says how many it has: torch may broadcast them."""
+    """Fail if positions have another size than the target's: torch may broadcast them."""
     if target.dim not in (None, dim):
         raise needs(who, argument, f"positions of {target.dim} elements, as the target has", dim)
+
+
+def check_init(chains: int, seed: int, first_chain: int) -> range:
+    """Return the numbers of the chains, or fail if an argument of `Target.init` is invalid."""
+    check_integer("init", "chains", chains, 1)
+    check_integer("init", "first_chain", first_chain, 0)
+    check_seed("init", seed)
+    return range(first_chain, first_chain + chains)
+
+
+def check_noise(who: str, gradient_noise: float) -> float:
+    """Return the standard deviation of a target's gradient noise, or fail if it is negative."""
+    return check_number(who, "gradient_noise", gradient_noise, ">= 0", lambda v: v >= 0)

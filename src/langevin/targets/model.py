@@ -1,4 +1,4 @@
-"""Models as statisticians write them: named parameters with constraints, a log-likelihood per row, priors by name."""
+"""Define models with named, constrained parameters and priors by name."""
 
 from __future__ import annotations
 
@@ -11,35 +11,39 @@ from torch import Tensor
 from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 from typing_extensions import override
 
-from langevin.checks import check_function, check_integer, needs, takes
-from langevin.constraints import Constraint
-from langevin.noise import Purpose, normal, streams
-from langevin.noise.address import check_seed
-from langevin.space import Space
-from langevin.targets.automatic import differentiate, per_chain, validation
-from langevin.targets.base import Batch, Evaluation, Target
-from langevin.targets.columns import named_columns
+from langevin.checks import check_function, check_integer, known_arguments, needs, takes
+from langevin.random import Purpose, normal, streams
+from langevin.targets.automatic import REDUCED, differentiate, per_chain, validation
+from langevin.targets.base import Batch, Evaluation, Target, check_init
+from langevin.targets.constraints import Constraint, is_real
+from langevin.targets.data import named_columns
 from langevin.targets.named_priors import NamedPrior, check_priors, log_prior
+from langevin.targets.space import Space
 
 __all__ = ["Model"]
 
 Parameters = dict[str, Tensor]
+Dims = Mapping[str, Sequence[str]]
+Coords = Mapping[str, Sequence[object]]
 
 
 class Model(Target):
-    """The posterior of named parameters, given a log-likelihood per row of the data.
+    """Define the posterior of named parameters by a log-likelihood per observation.
 
-    ``U(theta) = -(N / n) sum_i log p(row_i | p(theta)) - log prior(p(theta)) - log |det dp / dtheta|``
+    ``U(theta) = -(N / n) sum_i log p(row_i | p) - log prior(p) - log |det dp / dtheta|``
 
-    theta has the free numbers behind the parameters p, whose constraints map them to values. What is written, here and in priors,
-    is the density of the values. A name without a prior is flat in its values.
+    theta holds the unconstrained numbers behind the parameters p; constraints map them to values.
+    All densities are densities of the values. A parameter without a prior has a flat prior.
 
     Args:
-        log_likelihood: a function of the dict of parameters and the data's columns, (n, ...) each, that returns the
-            log-likelihood of every row, (n,). It is written for ONE dict of values and runs on all chains at once.
-        parameters: constraints by name, such as ``real()``, ``real(5)``, ``positive()``; theta has them in this order.
-        prior: by name one of `langevin.priors`; or an object of `torch.distributions`, on the whole parameter or on each of its
-            elements; or a function of the dict of parameters that returns one, or a log density, for hierarchies.
+        log_likelihood: a function of the dict of parameters and of the data's columns, (n, ...)
+            each, that returns the log-likelihood of every row, (n,). It is written for ONE dict of
+            values and runs on all chains at once.
+        parameters: constraints by name, such as ``real()``, ``real(5)``, ``positive()``, in the
+            order of theta.
+        prior: by name: one of `langevin.priors`; a `torch.distributions` object, for the whole
+            parameter or for each element; or, for hierarchies, a function of the dict of parameters
+            that returns a distribution or a log density.
         dims: names of a parameter's axes, for ArviZ.
         coords: labels along these axes, for ArviZ.
         dtype: of theta and of the data's floating-point columns.
@@ -58,84 +62,94 @@ class Model(Target):
         tensor([1., 1., 1.], dtype=torch.float64)
     """
 
+    _who, _argument = "Model", "log_likelihood"
+    needs_data = True
+
+    @known_arguments("Model")
     def __init__(
         self,
         log_likelihood: Callable[..., Tensor],
         parameters: Mapping[str, Constraint],
         prior: Mapping[str, NamedPrior] | None = None,
         *,
-        dims: Mapping[str, Sequence[str]] | None = None,
-        coords: Mapping[str, Any] | None = None,
+        dims: Dims | None = None,
+        coords: Coords | None = None,
         dtype: torch.dtype = torch.float64,
     ) -> None:
         """See the class."""
-        self._who, self._argument, self.needs_data = "Model", "log_likelihood", True
-        check_function("Model", "log_likelihood", log_likelihood, "a function of the dict of parameters and the data's columns")
-        self._arguments = _arguments(log_likelihood)
-        self._set_up(log_likelihood, parameters, prior, dims, coords, dtype)
+        what, count = "a function of the dict of parameters and the data's columns", None
+        if not self.needs_data:
+            what, count = "a function of the dict of parameters", 1
+        check_function(self._who, self._argument, log_likelihood, what, count)
+        self._function = log_likelihood
+        self._arguments = _column_names(log_likelihood) if self.needs_data else ()
+        self.space: Space = _space(self._who, parameters, dims or {}, coords or {}, dtype)
+        self.dim: int = self.space.dim
+        self.prior = check_priors(self._who, prior, self.space)
 
     @classmethod
+    @known_arguments("Model.log_density")
     def log_density(
         cls,
         function: Callable[[Parameters], Tensor],
         parameters: Mapping[str, Constraint],
         prior: Mapping[str, NamedPrior] | None = None,
         *,
-        dims: Mapping[str, Sequence[str]] | None = None,
-        coords: Mapping[str, Any] | None = None,
+        dims: Dims | None = None,
+        coords: Coords | None = None,
         dtype: torch.dtype = torch.float64,
     ) -> Self:
-        """Make a model from a whole log density of the parameters' values, up to a constant; it closes over its data.
+        """Make a model from a log density of the values, up to a constant; data are in its closure.
 
         Args:
-            function: of the dict of parameters; it returns one number, to which the priors are added.
-            parameters: as for `Model`, and so is the rest.
-            prior: by name.
-            dims: for ArviZ.
-            coords: for ArviZ.
+            function: of the dict of parameters; returns one number, to which priors are added.
+            parameters: as for `Model`.
+            prior: as for `Model`.
+            dims: as for `Model`.
+            coords: as for `Model`.
             dtype: of theta.
 
         Example:
             >>> import langevin as lv
             >>> model = lv.Model.log_density(lambda p: -p["rate"], {"rate": lv.positive()})
-            >>> model.evaluate(torch.zeros(1, 1, dtype=torch.float64)).energy  # rate - log(rate), at rate 1
+            >>> model.evaluate(torch.zeros(1, 1, dtype=torch.float64)).energy  # rate - log(rate)
             tensor([1.], dtype=torch.float64)
         """
         model = cls.__new__(cls)
-        model._who, model._argument, model.needs_data, model._arguments = "Model.log_density", "function", False, ()
-        check_function(model._who, "function", function, "a function of the dict of parameters", 1)
-        model._set_up(function, parameters, prior, dims, coords, dtype)
+        model._who, model._argument, model.needs_data = "Model.log_density", "function", False
+        Model.__init__(model, function, parameters, prior, dims=dims, coords=coords, dtype=dtype)
         return model
 
-    def _set_up(self, function: Callable[..., Tensor], parameters: Any, prior: Any, dims: Any, coords: Any, dtype: Any) -> None:
-        self._function = function
-        self.space: Space = _space(self._who, parameters, dims or {}, coords or {}, dtype)
-        self.dim: int = self.space.dim
-        self.prior = check_priors(self._who, prior, self.space)
-
     def __repr__(self) -> str:
-        parts = ", ".join(f"{name}: {tuple(shape)}" for name, shape in zip(self.space.names, self.space.shapes, strict=True))
+        shapes = zip(self.space.names, self.space.shapes, strict=True)
+        parts = ", ".join(f"{name}: {tuple(shape)}" for name, shape in shapes)
         return f"{self._who}({parts}, dim={self.dim})"
 
     def log_likelihood_fn(self, position: Tensor, *columns: Tensor) -> Tensor:
-        """Return the log-likelihood of every row, (n,), at ONE position (dim,); pure, so it may be vmapped and compiled."""
-        return self._checked(self._function(self.space.constrain(position)[0], *columns), columns)
+        """Return the log-likelihood of every row, (n,), at ONE position (dim,)."""
+        return self._call(self.space.constrain(position)[0], columns)
 
     @override
     def evaluate(self, position: Tensor, batch: Batch | None = None) -> Evaluation:
         if (batch is not None) != self.needs_data:
-            raise needs(self._who, "data", "the columns of the log-likelihood" if self.needs_data else "None", batch)
+            condition = "the columns of the log-likelihood" if self.needs_data else "None"
+            raise needs(self._who, "data", condition, batch)
         self.space.check(self._who, "position", position)
         columns: tuple[Tensor, ...] = () if batch is None else batch.columns
-        scale, row_axis = (1.0, None) if batch is None else (batch.scale, 0 if batch.per_chain else None)
+        scale = 1.0 if batch is None else batch.scale
+        row_axis = 0 if batch is not None and batch.per_chain else None
 
         def energy(theta: Tensor, *rows: Tensor) -> Tensor:
             values, log_jacobian = self.space.constrain(theta)
-            logs = self._checked(self._function(values, *rows), rows)
+            logs = self._call(values, rows)
             return -(scale * logs.sum() + log_prior(self._who, self.prior, values) + log_jacobian)
 
         axes = (0, *(row_axis for _ in columns))
-        return differentiate(lambda leaf: per_chain(self._who, self._argument, energy, axes, leaf, *columns), position)
+
+        def energies(leaf: Tensor) -> Tensor:
+            return per_chain(self._who, self._argument, energy, axes, leaf, *columns)
+
+        return differentiate(energies, position)
 
     @override
     def as_columns(self, who: str, data: Any) -> tuple[Tensor, ...]:
@@ -143,90 +157,182 @@ class Model(Target):
 
     @override
     def check_data(self, columns: Sequence[Tensor]) -> None:
-        """Run the model once, for one chain and with all the checks of `torch.distributions`, and say what is wrong with it."""
+        """Run the model once, with all checks of `torch.distributions`, and explain any failure."""
         if not takes(self._function, 1 + len(columns)):
-            shown = f"{1 + len(columns)} arguments, the dict and {len(columns)} columns"
-            raise needs(self._who, self._argument, f"a function that takes {shown}", f"{inspect.signature(self._function)}")
-        values, log_jacobian = self.space.constrain(torch.zeros(self.dim, dtype=self.space.dtype).requires_grad_())
+            count = f"{1 + len(columns)} arguments, the dict and {len(columns)} columns"
+            raise self._bad(
+                f"a function that takes {count}", f"{inspect.signature(self._function)}"
+            )
+        start = torch.zeros(self.dim, dtype=self.space.dtype).requires_grad_()
+        values, log_jacobian = self.space.constrain(start)
         for name, shape in zip(self.space.names, self.space.shapes, strict=True):
-            if values[name].shape != shape:  # torch broadcasts with what a bound's function returned
-                raise needs(self._who, "parameters", f"bounds of {name!r} for its shape {tuple(shape)}", tuple(values[name].shape))
+            found_shape = tuple(values[name].shape)
+            if found_shape != shape:  # torch broadcasts with the value of a bound's function
+                condition = f"bounds of {name!r} for its shape {tuple(shape)}"
+                raise needs(self._who, "parameters", condition, found_shape)
         try:
             with torch.enable_grad():
                 logs = self._try(values, columns)
                 total = logs.sum() + log_prior(self._who, self.prior, values) + log_jacobian
-        except LinAlgError:  # a matrix may be singular at this place, which is none of the user's
+        except LinAlgError:  # a matrix may be singular at this position; that is no mistake
             return
+        except ValueError as error:
+            if "Expected parameter" not in str(error):
+                raise
+            self._check_signs(columns)
+            with torch.enable_grad(), validation(False):  # a prior's scale may be 0 here
+                total = logs.sum() + log_prior(self._who, self.prior, values) + log_jacobian
         used = torch.autograd.grad(total, list(values.values()), allow_unused=True)
-        unused = [name for name, gradient in zip(values, used, strict=True) if gradient is None]
-        if unused:
-            raise needs(self._who, "parameters", f"names that the {self._argument} or a prior depends on", f"unused: {unused}")
+        missing = [name for name, gradient in zip(values, used, strict=True) if gradient is None]
+        if missing:
+            raise self._without_gradient(missing, columns)
+        self._check_signs(columns)
+
+    def _log_posterior(
+        self, values: Mapping[str, float], others: float, columns: Sequence[Tensor]
+    ) -> Tensor:
+        """Return the log density without the Jacobian, with all checks of `torch.distributions`.
+
+        Every element of the unconstrained parameters in `values` is that number, all others are
+        `others`.
+        """
+        parts = zip(self.space.names, self.space.constraints, strict=True)
+        free = [
+            torch.full((part.size,), values.get(name, others), dtype=self.space.dtype)
+            for name, part in parts
+        ]
+        with torch.no_grad(), validation(True):
+            found = self.space.constrain(torch.cat(free))[0]
+            return self._call(found, columns).sum() + log_prior(self._who, self.prior, found)
+
+    def _without_gradient(self, names: list[str], columns: Sequence[Tensor]) -> Exception:
+        """Return the error for parameters without a gradient: unused, or with one that is cut."""
+
+        def changes(name: str) -> bool:
+            found = set()
+            for value in (-3.0, -0.7, 0.2, 0.7, 3.0):
+                try:
+                    found.add(float(self._log_posterior({name: value}, 0.0, columns)))
+                except (ValueError, RuntimeError):  # outside a support
+                    continue
+            return len(found) > 1
+
+        changing = [name for name in names if changes(name)]
+        if not changing:
+            condition = f"names that the {self._argument} or a prior depends on"
+            return needs(self._who, "parameters", condition, f"unused: {names}")
+        condition = (
+            f"a gradient for {', '.join(map(repr, changing))}: the log density depends on it, but "
+            "its gradient is 0 or cut off, as by a comparison, round(), .detach() or "
+            "torch.no_grad()"
+        )
+        return needs(self._who, "parameters", condition, "no gradient")
+
+    def _check_signs(self, columns: Sequence[Tensor]) -> None:
+        """Fail if a real parameter, such as a scale, must be positive.
+
+        That is so if the log density is valid at all tried positive values and at no negative one.
+        Half of the positions would end a chain.
+        """
+
+        def is_valid(values: Mapping[str, float], others: float) -> bool:
+            try:
+                return not bool(self._log_posterior(values, others, columns).isnan())
+            except (ValueError, RuntimeError):
+                return False
+
+        parts = zip(self.space.names, self.space.constraints, strict=True)
+        reals = {name: constraint.shape for name, constraint in parts if is_real(constraint)}
+        if not reals or is_valid(dict.fromkeys(reals, -1.0), 0.0):
+            return
+        tried = [(size, others) for others in (0.3, 0.01) for size in (0.1, 1.0, 10.0)]
+        for name, lengths in reals.items():
+            if all(is_valid({name: s}, o) and not is_valid({name: -s}, o) for s, o in tried):
+                shape = ", ".join(map(str, lengths))
+                why = "since the log density does not exist where it is negative"
+                condition = f"positive({shape}) for {name!r}, {why}"
+                raise needs(self._who, "parameters", condition, f"real({shape})")
 
     def _try(self, values: Parameters, columns: Sequence[Tensor]) -> Tensor:
-        """Return what the user's function returns for one dict of values, or raise its errors with what it was given."""
+        """Call the user's function for one dict of values; its errors list what it received."""
 
-        def as_a_chain() -> Tensor:
-            axes, start = (0, *(None for _ in columns)), torch.zeros(1, self.dim, dtype=self.space.dtype)
-            return per_chain(self._who, self._argument, self.log_likelihood_fn, axes, start, *columns)
-
-        def alone(strict: bool) -> Tensor:
+        def alone(*, strict: bool) -> Tensor:
             with validation(strict):
-                return self._checked(self._function(values, *columns), columns)
+                return self._call(values, columns)
 
+        axes = (0, *(None for _ in columns))
+        start = torch.zeros(1, self.dim, dtype=self.space.dtype)
         try:
+            # Under vmap first: only there does torch reject `if` and the like.
+            function, names = self.log_likelihood_fn, self._arguments
             with torch.no_grad():
-                as_a_chain()  # first, since only here torch minds `if` and the like
+                per_chain(self._who, self._argument, function, axes, start, *columns, names=names)
             try:
                 return alone(strict=True)
             except ValueError as error:
                 if "Expected value argument" in str(error):
-                    shown = " ".join(str(error).split())
-                    raise needs(self._who, "data", "values in the support of the log-likelihood's distribution", shown) from error
+                    found = " ".join(str(error).split())
+                    condition = "values in the support of the log-likelihood's distribution"
+                    raise needs(self._who, "data", condition, found) from error
                 if "Expected parameter" not in str(error):
                     raise
-                return alone(strict=False)  # a scale may be 0 at this place, which is none of the user's
+                return alone(strict=False)  # a scale may be 0 at this position; that is no mistake
         except KeyError as error:
             name = error.args[0] if error.args else None
             if name in values:
                 raise
-            raise needs(self._who, self._argument, f"a function that reads the parameters {list(values)}", name) from error
+            raise self._bad(f"a function that reads the parameters {list(values)}", name) from error
         except LinAlgError:
             raise
         except (RuntimeError, IndexError) as error:
             given = [f"{name}: {tuple(value.shape)}" for name, value in values.items()]
-            given += [f"{name}: {tuple(c.shape)} {c.dtype}" for name, c in zip(self._arguments, columns, strict=False)]
+            for name, column in zip(self._arguments, columns, strict=False):
+                given.append(f"{name}: {tuple(column.shape)} {column.dtype}")
             condition = "a function that runs on one dict of parameters and the columns"
             if "can't be cast" in str(error):
-                condition += "; whole numbers stay whole, so that they can be indices: write y.double() for floats"
-            raise needs(self._who, self._argument, condition, f"{str(error).splitlines()[0]} (given {', '.join(given)})") from error
+                condition += "; integers stay integers, for indexing: write y.double() for floats"
+            found = f"{str(error).splitlines()[0]} (given {', '.join(given)})"
+            raise self._bad(condition, found) from error
 
-    def _checked(self, result: Any, columns: Sequence[Tensor]) -> Tensor:
-        """Return the result of the user's function when it is of the right shape: one number per row, or one."""
+    def _bad(self, condition: str, found: object) -> Exception:
+        return needs(self._who, self._argument, condition, found)
+
+    def _call(self, values: Parameters, columns: Sequence[Tensor]) -> Tensor:
+        """Call the user's function and check the shape: one number per row, or one number."""
+        result: object = self._function(values, *columns)
         shape = columns[0].shape[:1] if self.needs_data else torch.Size()
         if isinstance(result, Tensor) and result.shape == shape:
             return result
-        shown = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
-        if self.needs_data:
-            shown = "a single number; Model.log_density takes a whole log density" if shown == () else f"shape {shown}"
-            raise needs(self._who, self._argument, f"one number per row, a tensor of shape {tuple(shape)}", shown)
-        hint = "; take the .sum(), or use Model, which takes one number per row" if isinstance(shown, tuple) else ""
-        raise needs(self._who, self._argument, f"one number, a tensor of shape (){hint}", shown)
+        found = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
+        hint = ""
+        if not self.needs_data:
+            if isinstance(found, tuple):
+                hint = "; take the .sum(), or use Model, which takes one number per row"
+            raise self._bad(f"one number, a tensor of shape (){hint}", found)
+        if found == ():
+            hint, found = f"; {REDUCED}", "a single number"
+        elif found == (*shape, *shape):
+            column = (*shape, 1)
+            hint = f"; shapes {tuple(shape)} and {column} broadcast: use y.squeeze(-1) or similar"
+        found = f"shape {found}" if isinstance(found, tuple) else found
+        raise self._bad(f"one number per row, a tensor of shape {tuple(shape)}{hint}", found)
 
     def constrain(self, position: Tensor) -> Parameters:
-        """Return the values by name, (..., *shape), that positions (..., dim) stand for."""
+        """Return the values by name, (..., *shape), at positions (..., dim)."""
         self.space.check("constrain", "position", position)
         return self.space.values(position)
 
     def unconstrain(self, values: Mapping[str, Any]) -> Tensor:
-        """Return the position (dim,) that stands for these values: numbers, lists, arrays or tensors, one for each name."""
+        """Return the position (dim,) of values by name: numbers, lists, arrays or tensors."""
         return self.space.unconstrain(self._tensors("unconstrain", values))
 
     def init_from(self, values: Mapping[str, Any], chains: int) -> Tensor:
-        """Return starting positions (chains, dim) at these values; the free numbers of a name that is left out are 0."""
+        """Return initial positions (chains, dim) at these values; other parameters have theta 0."""
         check_integer("init_from", "chains", chains, 1)
-        return self.space.unconstrain(self._tensors("init_from", values), partial=True).repeat(chains, 1)
+        found = self._tensors("init_from", values)
+        return self.space.unconstrain(found, partial=True).repeat(chains, 1)
 
-    def _tensors(self, who: str, values: Any) -> Parameters:
+    def _tensors(self, who: str, values: Mapping[str, Any]) -> Parameters:
         if not isinstance(values, Mapping):
             raise needs(who, "values", "a dict of values by name", values, TypeError)
         found = {}
@@ -238,45 +344,51 @@ class Model(Target):
         return found
 
     def init(self, chains: int, seed: int = 0, *, first_chain: int = 0) -> Tensor:
-        """Draw starting positions (chains, dim), uniform in (-2, 2) among free numbers as Stan does; chain k's is of (seed, k)."""
-        check_integer("init", "chains", chains, 1)
-        check_integer("init", "first_chain", first_chain, 0)
-        check_seed("init", seed)
-        at = streams(Purpose.INIT, range(first_chain, first_chain + chains))
-        return 4 * torch.special.ndtr(normal(seed, at, 0, self.dim, dtype=self.space.dtype)) - 2
+        """Draw initial positions (chains, dim), uniform on (-2, 2) for each element as in Stan.
+
+        Chain k's position is a function of (seed, k).
+        """
+        at = streams(Purpose.INIT, check_init(chains, seed, first_chain))
+        drawn = normal(seed, at, 0, self.dim, dtype=self.space.dtype)
+        return 4 * torch.special.ndtr(drawn) - 2
 
 
-def _arguments(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the names of the columns that a log-likelihood takes, or none where it takes any number."""
+def _column_names(function: Callable[..., object]) -> tuple[str, ...]:
+    """Return the names of a log-likelihood's columns, or () if it takes any number."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except ValueError:  # some functions written in C
         return ()
     if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return ()
-    return tuple(parameter.name for parameter in parameters[1:] if parameter.default is parameter.empty)
+    return tuple(part.name for part in parameters[1:] if part.default is part.empty)
 
 
-def _space(who: str, parameters: Any, dims: Mapping[str, Sequence[str]], coords: Mapping[str, Any], dtype: Any) -> Space:
+def _space(who: str, parameters: Any, dims: Dims, coords: Coords, dtype: torch.dtype) -> Space:
     if not isinstance(parameters, Mapping) or not parameters:
-        raise needs(who, "parameters", "a dict of constraints by name, such as {'a': real(), 'b': real(5)}", parameters, TypeError)
+        condition = "a dict of constraints by name, such as {'a': real(), 'b': real(5)}"
+        raise needs(who, "parameters", condition, parameters, TypeError)
     for name, constraint in parameters.items():
         if not isinstance(name, str) or not name:
-            raise needs(who, "parameters", "names that are texts", name, TypeError)
+            raise needs(who, "parameters", "non-empty strings as names", name, TypeError)
         if not isinstance(constraint, Constraint):
-            raise needs(who, "parameters", f"a constraint such as real() or positive(3) for {name!r}", constraint, TypeError)
+            condition = f"a constraint such as real() or positive(3) for {name!r}"
+            raise needs(who, "parameters", condition, constraint, TypeError)
         if constraint.size == 0:
-            raise needs(who, "parameters", f"at least one free number in {name!r}", constraint)
+            raise needs(who, "parameters", f"at least one element in {name!r}", constraint)
     if dtype not in (torch.float32, torch.float64):
         raise needs(who, "dtype", "torch.float32 or torch.float64", dtype)
     lengths: dict[str, int] = {}
     for name, axes in dims.items():
         shape = tuple(parameters[name].shape) if name in parameters else ()
         if isinstance(axes, str) or len(axes) != len(shape) or name not in parameters:
-            raise needs(who, "dims", "names of all axes of a parameter, by its name", {name: axes})
+            condition = "names of all axes of a parameter, by its name"
+            raise needs(who, "dims", condition, {name: axes})
         lengths |= dict(zip(axes, shape, strict=True))
     for axis, labels in coords.items():
         if axis not in lengths or len(labels) != lengths[axis]:
-            raise needs(who, "coords", f"a label for each element of an axis of dims, {lengths}", {axis: labels})
+            condition = f"a label for each element of an axis of dims, {lengths}"
+            raise needs(who, "coords", condition, {axis: labels})
     named = {name: tuple(axes) for name, axes in dims.items()}
-    return Space(tuple(parameters), tuple(parameters.values()), dtype, torch.device("cpu"), named, dict(coords))
+    device = torch.device("cpu")
+    return Space(tuple(parameters), tuple(parameters.values()), dtype, device, named, dict(coords))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import langevin as lv
-from langevin.noise import Purpose, batch_indices, stream
+from langevin.random import Purpose, batch_indices, stream
 from langevin.targets import priors
 from langevin_paper.experiments.uncertainty import COLUMNS, COST, Rows, network, run_seed
 from langevin_paper.spec import Column, Experiment, Method, Progress, Results, Scale, Setting, Table

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from langevin.schedules import step_decay
+from langevin.kernels.schedules import step_decay
 from langevin.targets import Posterior, priors
 from langevin_paper.chains import run_chains
 from langevin_paper.curvature import WithCurvature

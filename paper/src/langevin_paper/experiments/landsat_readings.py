@@ -8,7 +8,7 @@ from typing import Any
 from typing_extensions import override
 
 from langevin.kernels import Kernel
-from langevin.schedules import constant
+from langevin.kernels.schedules import constant
 from langevin_paper.experiments import landsat
 from langevin_paper.experiments.landsat import LANDSAT, NUM_DATA, TEST, TRAIN
 from langevin_paper.psgld import PSGLDReading

@@ -1,4 +1,4 @@
-"""LeNet-300-100 on MNIST with as few weights as can be: section 5.2's priors, annealed, by `langevin.sparse`."""
+"""LeNet-300-100 on MNIST with as few weights as can be: section 5.2's priors, annealed, by `langevin.nn.sparse`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from langevin import sparse
-from langevin.noise import Purpose, batch_indices, stream
-from langevin.noise.borrowed import borrowed_generator
+from langevin.diagnostics.trust import TrustWarning
+from langevin.nn import sparse
+from langevin.random import Purpose, batch_indices, stream
+from langevin.random.torch_rng import fork_rng
 from langevin.targets import priors
-from langevin.trust import TrustWarning
 from langevin_paper.data import load
 from langevin_paper.models import mlp
 from langevin_paper.spec import Column, Experiment, Listing, Method, Progress, Results, Scale, Setting, Table
@@ -47,7 +47,7 @@ def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Prog
 
 def _run(method: dict[str, Any], scale: dict[str, Any], seed: int, progress: Progress) -> dict[str, Any]:
     x, y, x_test, y_test = _rows(scale)
-    with borrowed_generator(seed, Purpose.INIT, 0):
+    with fork_rng(seed, Purpose.INIT, 0):
         model = mlp(*scale["sizes"])
     stages = stages_of(method, scale["epochs"])
     last = {sum(stage.epochs for stage in stages[: k + 1]) - 1: k for k in range(len(stages))}  # the last epoch of each stage

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from langevin.diagnostics import grid_total_variation, mode_shares
 from langevin.kernels import Kernel
-from langevin.noise import Purpose, normal, streams
+from langevin.random import Purpose, normal, streams
 from langevin.targets import Mixture, mixture
 from langevin.targets.analytic import FIVE_MODES
 from langevin_paper import ngvi

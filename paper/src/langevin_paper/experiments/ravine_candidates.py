@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import torch
 
 from langevin.kernels import Kernel
-from langevin.noise import Purpose, normal, stream
-from langevin.samplers import SAMPLERS
-from langevin.schedules import Schedule, constant, polynomial, step_decay
+from langevin.kernels.samplers import SAMPLERS
+from langevin.kernels.schedules import Schedule, constant, polynomial, step_decay
+from langevin.random import Purpose, normal, stream
 from langevin_paper.experiments.reheating import Reheating
 from langevin_paper.spec import Method
 

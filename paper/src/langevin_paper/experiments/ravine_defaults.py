@@ -34,7 +34,9 @@ def run(method: Method, scale: Scale, seeds: range, folder: Path, progress: Prog
             else:
                 starts = normal_starts(range(given["chains"]), 2, seed=given["seed"] + seed, std=given["start_std"])
                 lengths = {name: given[name] for name in ("num_steps", "warmup")}
-                samples = sample(method.kernel(temperature=given["temperature"]), target_of(given), starts, **lengths, **shared)
+                samples = sample(
+                    target_of(given), sampler=method.kernel(temperature=given["temperature"]), init=starts, **lengths, **shared
+                )
         by_chain = [math.dist(mean, given["truth"]) for mean in samples.draws.mean(1).tolist()]
         first, second = samples.draws.mean((0, 1)).tolist()
         distance = math.dist((first, second), given["truth"])
@@ -62,7 +64,7 @@ RAVINE_DEFAULTS = Experiment(
     about="The regression of section 4.3 given to the library as a user would: `sample` without a sampler finds everything itself, "
     "and the other rows leave to it what they can. Data sets 2000 to 2019, which no one had looked at.",
     methods=(
-        _row("none", "sample(target, data)", "none", "finds modes, scale, step, bias factor and noise by itself"),
+        _row("none", "sample(target, data=data)", "none", "finds modes, scale, step, bias factor and noise by itself"),
         _row("sghmc", "SGHMC, step found", "sghmc", step_size="auto"),
         _row("msgld-invariant", "MSGLD invariant, step and a found", "msgld", **_AUTO),
         _row("asgld-invariant", "ASGLD invariant, step and a found", "asgld", **_AUTO),

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from langevin.kernels import Kernel
-from langevin.samplers import SAMPLERS
-from langevin.schedules import constant, step_decay
+from langevin.kernels.samplers import SAMPLERS
+from langevin.kernels.schedules import constant, step_decay
 from langevin_paper.batched import mean_positions
 from langevin_paper.chains import normal_starts
 from langevin_paper.experiments import ravine

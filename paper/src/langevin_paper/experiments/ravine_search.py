@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from langevin.checks import needs
-from langevin.schedules import constant
+from langevin.kernels.schedules import constant
 from langevin_paper.batched import mean_positions
 from langevin_paper.chains import normal_starts, once, run_chains
 from langevin_paper.experiments import ravine_search_settings as settings

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from langevin.checks import check_field, check_integer, needs
-from langevin.schedules import Schedule
+from langevin.kernels.schedules import Schedule
 
 __all__ = ["Reheating"]
 

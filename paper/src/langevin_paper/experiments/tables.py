@@ -8,8 +8,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from langevin.predictive import metrics, predict
-from langevin.trust import TrustWarning
+from langevin.diagnostics.trust import TrustWarning
+from langevin.nn.predictive import metrics, predict
 from langevin_paper.spec import Column, Experiment, Listing, Method, Progress, Results, Scale, Setting, Table
 from langevin_paper.tabular import Array, load_regression
 
@@ -62,7 +62,7 @@ def run_tables(method: Method, scale: Scale, seeds: range, folder: Path, progres
 
 def _fit(x: Array, y: Array, x_test: Array, y_test: Array, method: Method, scale: Scale, seed: int) -> dict[str, Any]:
     """Fit the regressor, and measure it on the test part in the units of y."""
-    from langevin.estimators import LangevinRegressor  # scikit-learn is an extra
+    from langevin.tabular import LangevinRegressor  # scikit-learn is an extra
 
     settings, level = scale.settings, scale.settings["level"]
     start = time.perf_counter()

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import langevin as lv
-from langevin.noise import Purpose, batch_indices, stream
-from langevin.noise.borrowed import borrowed_generator
+from langevin.random import Purpose, batch_indices, stream
+from langevin.random.torch_rng import fork_rng
 from langevin_paper.spec import Column
 
 __all__ = ["COLUMNS", "COST", "Rows", "measure", "network", "run_seed", "train"]
@@ -50,7 +50,7 @@ class Rows(NamedTuple):
 
 def network(sizes: tuple[int, ...], activation: str, seed: int, member: int) -> nn.Sequential:
     """Make a fully connected network that starts where torch lets it start, as a function of the seed and the member."""
-    with borrowed_generator(seed, Purpose.INIT, member):
+    with fork_rng(seed, Purpose.INIT, member):
         layers: list[nn.Module] = []
         for k in range(len(sizes) - 1):
             layers += [nn.Linear(sizes[k], sizes[k + 1]), getattr(nn, activation)()]

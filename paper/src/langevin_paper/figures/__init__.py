@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
 
-from langevin.diagnostics.panels import INK
+from langevin.diagnostics.plots import INK
 from langevin_paper.figures.base import Drawn, View, panel_grid, png, put_legend, put_title
 from langevin_paper.figures.densities import draw_energy, draw_errors, gaussian_figure, mixture_figure
 from langevin_paper.figures.invariant import efficiency_figure, factor_figure, integrator_figure, step_figure

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from langevin.diagnostics.panels import INK
+from langevin.diagnostics.plots import INK
 from langevin_paper.record import Record
 from langevin_paper.spec import Experiment, Method
 

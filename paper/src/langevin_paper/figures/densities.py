@@ -9,7 +9,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from langevin.diagnostics.panels import INK, decorate
+from langevin.diagnostics.plots import INK, decorate
 from langevin.targets import Target, gaussian, mixture
 from langevin_paper.experiments.mixture import HALF_WIDTH
 from langevin_paper.figures.base import View, panel_grid, put_legend, put_title

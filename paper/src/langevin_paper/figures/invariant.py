@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from langevin.diagnostics.panels import FAINT, INK, decorate
+from langevin.diagnostics.plots import FAINT, INK, decorate
 from langevin_paper.experiments.invariant.problems import TITLES
 from langevin_paper.figures.base import View, panel_grid, put_legend
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from langevin.diagnostics.panels import FAINT, INK, decorate
+from langevin.diagnostics.plots import FAINT, INK, decorate
 from langevin_paper.experiments.minibatch.problems import TITLES
 from langevin_paper.figures.base import View, panel_grid
 from langevin_paper.spec import Method

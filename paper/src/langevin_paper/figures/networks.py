@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from langevin.diagnostics.panels import decorate
+from langevin.diagnostics.plots import decorate
 from langevin_paper.figures.base import View, panel_grid, put_legend
 
 __all__ = ["cifar_figure", "draw_accuracy", "landsat_figure", "mnist_figure"]

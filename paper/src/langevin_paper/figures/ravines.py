@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from langevin.diagnostics.panels import INK, decorate
+from langevin.diagnostics.plots import INK, decorate
 from langevin.targets import ravine, ravine_data
 from langevin.targets.base import Batch
 from langevin_paper.experiments.ravine import TRUTH

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from torch import nn
 
-from langevin import sparse
+from langevin.nn import sparse
 from langevin_paper.figures.base import View, panel_grid, put_legend
 from langevin_paper.figures.networks import draw_epochs
 

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from langevin.chains.sample import sample
 from langevin.diagnostics import ess
-from langevin.engines import side_by_side
+from langevin.diagnostics.trust import TrustWarning
+from langevin.execution import side_by_side
 from langevin.kernels import Kernel
-from langevin.trust import TrustWarning
+from langevin.sampling.sample import sample
 from langevin_paper.experiments.invariant.problems import Problem
 
 __all__ = ["Error", "errors", "independent_draws", "run_settings"]
@@ -36,8 +36,17 @@ def run_settings(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TrustWarning)  # a chain that stops has no law, which is the answer, and so is a wrong one
         found = sample(
-            side_by_side(kernels, num_chains), problem.target, start, num_steps=num_steps, warmup=warmup, thin=thin,
-            data=problem.data, batch_size=problem.batch_size, seed=seed, compile=False, progress=False,
+            problem.target,
+            sampler=side_by_side(kernels, num_chains),
+            init=start,
+            num_steps=num_steps,
+            warmup=warmup,
+            thin=thin,
+            data=problem.data,
+            batch_size=problem.batch_size,
+            seed=seed,
+            compile=False,
+            progress=False,
         )  # fmt: skip
     return found.draws.reshape(len(kernels), num_chains, -1, start.shape[-1])
 

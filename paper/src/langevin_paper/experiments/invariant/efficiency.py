@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from langevin.kernels import Kernel
-from langevin.noise import Purpose, normal, permutation, streams
-from langevin.samplers import SAMPLERS
+from langevin.kernels.samplers import SAMPLERS
+from langevin.random import Purpose, normal, permutation, streams
 from langevin_paper.chains import once
 from langevin_paper.experiments.invariant.draws import errors, independent_draws, run_settings
 from langevin_paper.experiments.invariant.problems import DEFINITIONS, TITLES, Problem, problem

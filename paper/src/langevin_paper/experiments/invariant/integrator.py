@@ -7,20 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from langevin.chains.sample import sample
-from langevin.drifts import Memory
-from langevin.engines import side_by_side
-from langevin.kernels import Kernel, StepInputs
-from langevin.moments import Moments
-from langevin.samplers import SAMPLERS
+from langevin.adaptation.stationary import Direction, LinearProcess
+from langevin.diagnostics.running import Moments
+from langevin.execution import side_by_side
+from langevin.kernels import Kernel, StepInputs, Traits
+from langevin.kernels.drifts import Tensors
+from langevin.kernels.samplers import SAMPLERS
+from langevin.sampling.sample import sample
 from langevin.targets import Evaluation, Target, energy
-from langevin.tuning.law import Direction, Law
 from langevin_paper.spec import Column, Experiment, Method, Progress, Results, Scale, Setting, Table
 
 __all__ = ["INTEGRATOR", "Simple", "exact_variance"]
@@ -36,23 +36,20 @@ class Simple(Kernel):
     ``m' = beta m + (1 - beta) (g + sqrt(2 tau / (a eps)) xi)``, ``theta' = theta - eps (g + a m') + sqrt(2 eps tau) eta``
     """
 
+    traits: ClassVar[Traits] = Traits(num_noises=2)
+
     bias_factor: float = 1.0
     beta: float = 0.9
 
     @property
     @override
-    def memory(self) -> tuple[str, ...]:
+    def state_names(self) -> tuple[str, ...]:
         return ("average",)
-
-    @property
-    @override
-    def num_noises(self) -> int:
-        return 2
 
     @override
     def update(
-        self, position: Tensor, evaluation: Evaluation, noise: Tensor, memory: Memory, inputs: StepInputs
-    ) -> tuple[Tensor, Memory]:
+        self, position: Tensor, evaluation: Evaluation, noise: Tensor, memory: Tensors, inputs: StepInputs
+    ) -> tuple[Tensor, Tensors]:
         gradient, heat = evaluation.gradient, 2 * inputs.temperature
         push = gradient + (heat / (self.bias_factor * inputs.step_size)) ** 0.5 * noise[1]
         average = self.beta * memory[0] + (1 - self.beta) * push
@@ -86,7 +83,7 @@ def truth(given: Mapping[str, Any]) -> float:
 def exact_variance(kernel: Kernel, step_size: float, curvature: float) -> float | None:
     """Return the stationary variance of theta on N(0, 1 / curvature), by the discrete Lyapunov equation; None where unstable."""
     one = torch.ones(1, 1, dtype=torch.float64)
-    variance = float(Law.of(kernel, step_size, one, one).variance(Direction(curvature, 0.0), None))
+    variance = float(LinearProcess.of(kernel, step_size, one, one).variance(Direction(curvature, 0.0), None))
     return variance if math.isfinite(variance) else None
 
 
@@ -116,8 +113,15 @@ def _squares(kernels: Sequence[Kernel], given: Mapping[str, Any], seed: int) -> 
     """Return the mean of x^2 along each chain, (kernel, chain)."""
     number, num_steps = given["num_chains"], given["num_steps"]
     samples = sample(
-        side_by_side(kernels, number), target_of(given), torch.zeros(len(kernels) * number, 1, dtype=torch.float64),
-        num_steps=num_steps, warmup=given["warmup"], seed=seed, keep="moments", compile=False, progress=False,
+        target_of(given),
+        sampler=side_by_side(kernels, number),
+        init=torch.zeros(len(kernels) * number, 1, dtype=torch.float64),
+        num_steps=num_steps,
+        warmup=given["warmup"],
+        seed=seed,
+        keep="moments",
+        compile=False,
+        progress=False,
     )  # fmt: skip
     moments = cast(Moments, samples.moments)  # they were asked for
     mean, variance = moments.mean[:, 0], moments.covariance[:, 0, 0]

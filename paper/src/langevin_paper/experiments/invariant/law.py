@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from langevin.kernels import Kernel
-from langevin.samplers import SAMPLERS
-from langevin.schedules import polynomial
+from langevin.kernels.samplers import SAMPLERS
+from langevin.kernels.schedules import polynomial
 from langevin_paper.experiments.invariant.draws import errors, run_settings
 from langevin_paper.experiments.invariant.problems import DEFINITIONS, TITLES, Problem, problem
 from langevin_paper.spec import Column, Experiment, Method, Progress, Results, Scale, Setting, Table

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from langevin.gradients import GradientFn
-from langevin.noise import Purpose, normal, streams
+from langevin.random import Purpose, normal, streams
+from langevin.targets.gradients import GradientFn
 
 __all__ = ["Reference", "metropolis"]
 

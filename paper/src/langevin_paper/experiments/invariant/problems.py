@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from langevin.diagnostics import mode_shares
-from langevin.gradients import full
-from langevin.noise import Purpose, normal, permutation, stream, streams
+from langevin.random import Purpose, normal, permutation, stream, streams
 from langevin.targets import Target, energy, gaussian, likelihood, mixture, priors
+from langevin.targets.gradients import full
 from langevin_paper.experiments.invariant.metropolis import metropolis
 
 __all__ = ["DEFINITIONS", "TITLES", "Problem", "problem"]

@@ -16,7 +16,7 @@ from typing import Any
 from typing_extensions import override
 
 from langevin.kernels import Kernel
-from langevin.schedules import Schedule
+from langevin.kernels.schedules import Schedule
 from langevin_paper.chains import normal_starts, run_chains
 from langevin_paper.experiments import ravine
 from langevin_paper.experiments.ravine import Side, stacked_data, target_of

@@ -100,7 +100,7 @@ METHODS = (
         "full-centred", "corrected, full Σ, centred", "msgld", base=_ABSORBING, noise="full", centred=True,
         shares=(0.5, 0.15, 0.05),
     ),
-    _method("nasgld", "corrected, Σ learnt", "nasgld", 'lv.nasgld() with scale="auto"', base=_ABSORBING, noise="learnt"),
+    _method("nasgld", "corrected, Σ learnt", "nasgld", 'lv.nasgld() with metric="auto"', base=_ABSORBING, noise="learnt"),
     _method("default", "without settings", "default", "lv.sample, control_variate=None", base=_ABSORBING, noise="learnt"),
     _method(
         "default-centred", "without settings, centred", "default", 'lv.sample, control_variate="auto"', base=_ABSORBING,

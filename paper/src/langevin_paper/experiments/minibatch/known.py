@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from langevin.gradients import of_each_row
-from langevin.noise import Purpose, stream, white_rows
+from langevin.random import Purpose, stream, white_rows
 from langevin.targets import Target
+from langevin.targets.gradients import of_each_row
 
 __all__ = ["Problem", "row_covariance"]
 

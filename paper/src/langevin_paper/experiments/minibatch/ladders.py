@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from langevin.kernels import Kernel
-from langevin.samplers import asgld, msgld, nasgld, psgld, sghmc, sgld
+from langevin.kernels.samplers import asgld, msgld, nasgld, psgld, sghmc, sgld
 from langevin_paper.experiments.minibatch.known import Problem
 from langevin_paper.experiments.minibatch.laws import Law, law_of
 from langevin_paper.spec import Method

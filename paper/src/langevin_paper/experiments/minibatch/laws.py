@@ -42,10 +42,10 @@ def law_of(
         period: the steps of an epoch, over which the noise cancels; None for white noise.
         squares: what a scale has learnt by then: mean squared gradients, (dim,).
     """
-    dim, memory = len(hessian), kernel.memory
+    dim, memory = len(hessian), kernel.state_names
     held = [name in _FROZEN for name in memory]
     count = 1 + held.count(False)  # parts of z: theta and the memories that are linear
-    inputs = count + 1 + kernel.num_noises
+    inputs = count + 1 + kernel.traits.num_noises
     parts = torch.eye(inputs * dim, dtype=torch.float64).reshape(-1, inputs, dim).unbind(1)
     given = iter(parts[1:count])
     known = tuple(squares.expand(inputs * dim, dim) if is_held else next(given) for is_held in held)  # type: ignore[union-attr]
@@ -83,7 +83,7 @@ def _stationary(transition: Tensor, noise: Tensor) -> Tensor:
 
 
 def _cancelling(transition: Tensor, white: Tensor, inverse: Tensor, period: int) -> Tensor:
-    """Turn the law under white noise into that under noise that cancels over epochs: `langevin.tuning.law` has the formula."""
+    """Turn the law under white noise into that under noise that cancels over epochs (`langevin.adaptation.stationary`)."""
     eye = torch.eye(len(transition), dtype=torch.float64)
     power = torch.linalg.matrix_power(transition, period)
     total = inverse - transition @ (eye - power) @ inverse @ inverse / period - eye

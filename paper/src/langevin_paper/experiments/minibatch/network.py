@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from langevin.chains.sample import sample
 from langevin.diagnostics import ess, rhat
-from langevin.gradients import find_mode, full
-from langevin.noise import Purpose, normal, permutation, stream
+from langevin.diagnostics.trust import TrustWarning
+from langevin.random import Purpose, normal, permutation, stream
+from langevin.sampling.sample import sample
 from langevin.targets import Batch, Evaluation, Target
-from langevin.trust import TrustWarning
+from langevin.targets.gradients import find_mode, full
 from langevin_paper.experiments.minibatch.known import Problem, row_covariance
 
 __all__ = ["Network", "network"]

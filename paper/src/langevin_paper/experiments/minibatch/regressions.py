@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from langevin.gradients import find_mode
-from langevin.noise import Purpose, normal, stream, streams
+from langevin.random import Purpose, normal, stream, streams
 from langevin.targets import Batch, Evaluation, Target
+from langevin.targets.gradients import find_mode
 from langevin_paper.experiments.minibatch.known import Problem, row_covariance
 
 __all__ = ["Regression", "noisy_gaussian", "regression"]

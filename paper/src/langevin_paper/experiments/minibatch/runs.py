@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from langevin.chains.sample import sample
-from langevin.engines import side_by_side
-from langevin.store import Samples
-from langevin.trust import TrustWarning
+from langevin.diagnostics.trust import TrustWarning
+from langevin.execution import side_by_side
+from langevin.sampling.sample import sample
+from langevin.storage import Samples
 from langevin_paper.experiments.minibatch.known import Problem
 from langevin_paper.experiments.minibatch.ladders import Rung, kernel_of, law_at, noise_of, rungs_of
 from langevin_paper.experiments.minibatch.measures import NAMES, measured
@@ -59,15 +59,25 @@ def run_ladder(method: Method, case: Problem, batch_size: int, given: Given, see
     draws, seconds = [], 0.0
     for group in together:
         assert case.draw is not None
+        assert case.target is not None
         started = time.perf_counter()
         start = case.draw(len(group) * chains, given["seed"] + seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TrustWarning)  # a law that is wrong is what is looked for
             found = sample(
-                side_by_side(group, chains) if len(group) > 1 else group[0], case.target, start, data=case.data,  # type: ignore[arg-type]
-                num_steps=given["warmup"] + steps // thin * thin, warmup=given["warmup"], thin=thin, batch_size=batch_size,
-                batches=own["batches"], control_variate=case.mode if own["centred"] else None, seed=given["seed"] + seed,
-                compile=False, progress=False,
+                case.target,
+                data=case.data,
+                sampler=side_by_side(group, chains) if len(group) > 1 else group[0],
+                init=start,
+                num_steps=given["warmup"] + steps // thin * thin,
+                warmup=given["warmup"],
+                thin=thin,
+                batch_size=batch_size,
+                batches=own["batches"],
+                control_variate=case.mode if own["centred"] else None,
+                seed=given["seed"] + seed,
+                compile=False,
+                progress=False,
             )  # fmt: skip
         draws += list(found.draws.reshape(len(group), chains, -1, start.shape[-1]))
         seconds += time.perf_counter() - started
@@ -118,13 +128,19 @@ def run_found(method: Method, case: Problem, batch_size: int, given: Given, seed
             thin = math.ceil(steps / given["most_draws"])
             start = case.draw(chains, given["seed"] + seed)
             found = sample(
-                kernel_of(method, Rung("found", 1.0, 0.0, 0.0), case, batch_size, torch.float32, 1), case.target, start,
-                num_steps=given["warmup"] + steps // thin * thin, warmup=given["warmup"], thin=thin, scale="auto", **options,
+                case.target,
+                sampler=kernel_of(method, Rung("found", 1.0, 0.0, 0.0), case, batch_size, torch.float32, 1),
+                init=start,
+                num_steps=given["warmup"] + steps // thin * thin,
+                warmup=given["warmup"],
+                thin=thin,
+                metric="auto",
+                **options,
             )  # fmt: skip
     seconds = time.perf_counter() - started
     text = spoken.getvalue()
     if is_auto:
-        thin = int(told[1]) if (told := re.search(r"one in (\d+) is kept", text)) else 1
+        thin = int(told[1]) if (told := re.search(r"thinning (\d+)", text)) else 1
     has_centre = "control variates" in text
     used = len(found.draws) * found.draws.shape[1] * thin * batch_size * (2 if has_centre else 1) / case.num_data
     judged = _judged(found.draws, case, used, None)

@@ -1,1 +1,0 @@
-"""What compiled CPU code stands on: elementary functions for numba, torch's threads, a private place for machine code."""

@@ -1,7 +1,0 @@
-"""`langevin demo`: six things that the library is for, each with a picture and two sentences, on one page."""
-
-from langevin.demo.parts import PARTS
-from langevin.demo.shown import LeftOut, Part, Shown
-from langevin.demo.tour import Outcome, tour
-
-__all__ = ["PARTS", "LeftOut", "Outcome", "Part", "Shown", "tour"]

@@ -1,0 +1,113 @@
+"""A traced formula as Python functions of flat tensors, which generate their noise."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from langevin.execution.fused.symbols import Program, trace
+from langevin.kernels import Kernel
+from langevin.random.reference import KINDS_AT
+from langevin.targets.priors import Prior
+
+__all__ = ["Code", "write"]
+
+
+class Code(NamedTuple):
+    """Plain functions; `in_order` and `anywhere` are for the compiler."""
+
+    source: str
+    scalars: Callable[..., list[float]]  # returns the settings in element operations
+    in_order: Callable[..., None]  # for consecutive addresses
+    anywhere: Callable[..., None]  # takes the address of each element
+
+
+class _OnTensors(ast.NodeTransformer):
+    """Rewrites lines on elements for tensors: a branch becomes `where`."""
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        self.generic_visit(node)
+        return ast.Call(ast.Name("where", ast.Load()), [node.test, node.body, node.orelse], [])
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        # 1 / sqrt(x) is x ** -0.5 in a formula.
+        if isinstance(node.right, ast.Call) and ast.unparse(node.right.func) == "square_root":
+            return ast.Call(ast.Name("reciprocal_root", ast.Load()), node.right.args, [])
+        return node
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        self.generic_visit(node)
+        # Formulas have `or` only.
+        return functools.reduce(lambda a, b: ast.BinOp(a, ast.BitOr(), b), node.values)
+
+
+def _write(kernel: Kernel, program: Program, results: Sequence[str]) -> str:
+    lines = ast.unparse(
+        _OnTensors().visit(ast.parse("\n".join(program.element_lines)))
+    ).splitlines()
+    settings = "".join(f"s{k}, " for k in range(len(program.hoisted)))
+    body = [
+        "    key = words[0], words[1]",
+        *(
+            f"    noise{k} = draw(address, key, "
+            f"(words[{3 * k + 3}], words[{3 * k + 4}], words[{3 * k + 5}]), REAL)"
+            for k in range(kernel.traits.num_noises)
+        ),
+        f"    {settings}= scalars.unbind()",
+        "    position, gradient = stored.to(REAL), gradient.to(REAL)",
+        *(f"    {line}" for line in lines),
+        *(
+            f"    {old}.copy_({new})"
+            for old, new in zip(("stored", *kernel.state_names), results, strict=True)
+        ),
+        "",
+    ]
+    arguments = ", ".join(["stored", "gradient", *kernel.state_names, "scalars", "words"])
+    return "\n".join(
+        [
+            f"def in_order({arguments}):",
+            "    address = words[2] + arange(stored.numel(), device=stored.device)",
+            *body,
+            f"def anywhere({arguments}, address):",
+            *body,
+        ]
+    )
+
+
+def write(kernel: Kernel, prior: Prior | None, real: torch.dtype) -> Code:
+    """Generate the update of an elementwise kernel, with elements computed in `real`.
+
+    Operations between settings stay Python floats and run once per step, as they do on tensors;
+    operations on elements become a line each. So both round at the same places.
+
+    Raises:
+        UntraceableError: the formula, for example of a user's prior, uses an operation without a
+            symbol; it can run on tensors.
+
+    Example:
+        >>> import langevin as lv
+        >>> print(write(lv.sgld(1.0), None, torch.float32).source[-217:])
+            s0, s1, s2, = scalars.unbind()
+            position, gradient = stored.to(REAL), gradient.to(REAL)
+            x0 = s0 * gradient
+            x1 = s1 * x0
+            x2 = s2 * noise0
+            x3 = position - x1
+            x4 = x3 + x2
+            stored.copy_(x4)
+        <BLANKLINE>
+    """
+    program, names, results = trace(kernel, prior)
+    source = _write(kernel, program, results)
+    scope: dict[str, Any] = {
+        "REAL": real, "draw": KINDS_AT[kernel.traits.noise_kind],
+        "arange": torch.arange, "where": torch.where, "reciprocal_root": torch.rsqrt,
+        "exponential": torch.exp, "natural_logarithm": torch.log, "sign_of": torch.sign,
+    }  # fmt: skip
+    exec(compile(source, "<langevin.execution.generated>", "exec"), scope)  # our own text
+    return Code(source, program.scalars(names), scope["in_order"], scope["anywhere"])

@@ -1,0 +1,1 @@
+"""Rarely used samplers, one file each. No other file of `langevin.kernels` depends on them."""

@@ -1,0 +1,198 @@
+"""Inputs of a model in batches.
+
+The inputs of one call are a tensor, `model(x)`; a tuple or list, `model(*x)`; or a dict,
+`model(**x)`. A loader yields the same batches each time it is read; of a batch that is a tuple or
+list the first entry is the inputs, and the rest (labels) is ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from langevin.checks import check_integer, needs
+from langevin.diagnostics.arrays import evenly_spaced
+from langevin.nn.bank.files import crc
+
+__all__ = ["Batches", "Inputs", "call", "check_loader", "inputs_of", "map_tensors", "num_rows"]
+
+Inputs = Any  # of one call, or a part of them
+_KINDS = "a tensor, a tuple or dict of tensors, or a loader of them"
+
+
+class Batches:
+    """Inputs that are read once per draw, batch by batch.
+
+    Args:
+        who: the caller, for errors.
+        x: the inputs of one call (a tensor, a tuple, a list of tensors, or a dict), or a loader.
+        batch_size: rows at a time; None keeps batches as they are.
+    """
+
+    def __init__(self, who: str, x: Inputs, batch_size: int | None) -> None:
+        """Check the arguments; nothing is read yet."""
+        if batch_size is not None:
+            check_integer(who, "batch_size", batch_size, 1)
+        check_loader(who, "x", x)
+        self._who, self._x, self._batch_size = who, x, batch_size
+        self._is_loader = not isinstance(x, Tensor | Mapping | tuple) and not (
+            isinstance(x, list) and x and all(isinstance(value, Tensor) for value in x)
+        )
+        self._checksums: list[int] | None = None  # of each batch, once all have been read
+
+    @property
+    def first(self) -> Inputs:
+        """The inputs of the first batch."""
+        return next(self._read())[1]
+
+    def some(self, num: int) -> Inputs:
+        """Return at most `num` evenly spaced rows as the inputs of one call."""
+        lengths = [num_rows(inputs)[:1] for _, inputs in self]
+        if [] in lengths:
+            raise needs(self._who, "x", "tensors with rows", type(self._x), TypeError)
+        chosen = evenly_spaced(sum(length[0] for length in lengths), num)
+        picked, start = [], 0
+        for _, inputs in self:  # a second pass, so that one batch is held at a time
+            stop = start + num_rows(inputs)[0]
+            here = chosen[(chosen >= start) & (chosen < stop)] - start
+            picked.append(map_tensors(partial(_take, rows=here), inputs))
+            start = stop
+        return _concatenate(picked)
+
+    def __iter__(self) -> Iterator[tuple[int, Inputs]]:
+        """Yield number and inputs of each batch; fail if they differ from the previous pass."""
+        seen: list[int] = []
+        for number, (checksum, inputs) in enumerate(self._read()):
+            seen.append(checksum)
+            if self._checksums is not None and self._checksums[number : number + 1] != [checksum]:
+                raise self._differs()
+            yield number, inputs
+        if self._checksums is not None and len(seen) != len(self._checksums):
+            raise self._differs()
+        self._checksums = seen
+
+    def check_again(self) -> None:
+        """Compare a loader's first batch again: a single pass does not detect shuffling."""
+        if self._is_loader and self._checksums and next(self._read())[0] != self._checksums[0]:
+            raise self._differs()
+
+    def _read(self) -> Iterator[tuple[int, Inputs]]:
+        batches = 0
+        for batch in self._x if self._is_loader else [self._x]:
+            batches += 1
+            inputs = inputs_of(self._who, "x", batch, self._is_loader)
+            checksum = 0
+            if self._is_loader:
+                for tensor in _tensors(inputs):
+                    checksum = crc(tensor, checksum) if tensor.layout == torch.strided else checksum
+            for part in self._split(inputs):
+                yield checksum, part
+        if not batches:
+            raise needs(self._who, "x", "at least one batch", self._x)
+
+    def _split(self, inputs: Inputs) -> Iterator[Inputs]:
+        rows = num_rows(inputs)
+        if rows and max(rows) == 0:
+            shapes = [tuple(tensor.shape) for tensor in _tensors(inputs)]
+            raise needs(self._who, "x", "at least one row", shapes)
+        if self._batch_size is None or not rows:
+            yield inputs
+            return
+        if len(set(rows)) > 1:
+            raise needs(self._who, "x", "tensors with as many rows each", rows)
+        layouts = {tensor.layout for tensor in _tensors(inputs)} - {torch.strided}
+        if layouts:
+            raise needs(
+                self._who, "x", "dense tensors, or batch_size=None", layouts.pop(), TypeError
+            )
+        for start in range(0, rows[0], self._batch_size):
+            yield map_tensors(partial(_take, rows=slice(start, start + self._batch_size)), inputs)
+
+    def _differs(self) -> Exception:
+        condition = "the same batches in the same order each time it is read (shuffle=False)"
+        return needs(self._who, "x", condition, type(self._x))
+
+
+def check_loader(who: str, argument: str, loader: object) -> None:
+    """Fail for what cannot be read, or only once."""
+    if isinstance(loader, Iterator):
+        raise needs(who, argument, "to be read once per draw, no iterator", loader, TypeError)
+    readable = hasattr(loader, "__iter__") or hasattr(loader, "__getitem__")
+    # an array of one element has __iter__
+    is_number = not isinstance(loader, Tensor) and getattr(loader, "ndim", 1) == 0
+    if isinstance(loader, type) or not readable or is_number:
+        raise needs(who, argument, _KINDS, loader, TypeError)
+
+
+def inputs_of(who: str, argument: str, batch: Inputs, is_loaded: bool = True) -> Inputs:
+    """Return the inputs of a loader's batch, or of one call, with values in every tensor."""
+    inputs = batch
+    if is_loaded:
+        inputs = batch[0] if isinstance(batch, tuple | list) and batch else batch
+        if not isinstance(inputs, Tensor | Mapping | tuple | list):
+            raise needs(who, argument, _KINDS, type(inputs), TypeError)
+    for tensor in _tensors(inputs):
+        if tensor.is_meta:
+            found = f"one of shape {tuple(tensor.shape)} on the meta device"
+            raise needs(who, argument, "tensors with values", found, TypeError)
+    return inputs
+
+
+def call(module: nn.Module, inputs: Inputs) -> Any:
+    """Call a module, on the device of its first parameter or buffer."""
+    device = next((tensor.device for tensor in chain(module.parameters(), module.buffers())), None)
+    inputs = map_tensors(lambda tensor: tensor if device is None else tensor.to(device), inputs)
+    if isinstance(inputs, Tensor):
+        return module(inputs)
+    return module(**inputs) if isinstance(inputs, dict) else module(*inputs)
+
+
+def map_tensors(function: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
+    """Apply a function to each tensor of the inputs of a call."""
+
+    def change(value: Inputs) -> Inputs:
+        return function(value) if isinstance(value, Tensor) else value
+
+    if isinstance(inputs, Tensor):
+        return function(inputs)
+    if isinstance(inputs, Mapping):
+        return {name: change(value) for name, value in inputs.items()}
+    return tuple(map(change, inputs))
+
+
+def num_rows(inputs: Inputs) -> list[int]:
+    """Return the number of rows of each tensor of the inputs of a call."""
+    return [len(tensor) for tensor in _tensors(inputs) if tensor.ndim]
+
+
+def _tensors(inputs: Inputs) -> list[Tensor]:
+    if isinstance(inputs, Tensor):
+        return [inputs]
+    values = inputs.values() if isinstance(inputs, Mapping) else inputs
+    return [value for value in values if isinstance(value, Tensor)]
+
+
+def _concatenate(parts: list[Inputs]) -> Inputs:
+    """Concatenate the rows of several calls."""
+
+    def join(values: Inputs) -> Inputs:
+        first = values[0]
+        return torch.cat(values) if isinstance(first, Tensor) and first.ndim else first
+
+    first = parts[0]
+    if isinstance(first, Tensor):
+        return join(parts)
+    if isinstance(first, Mapping):
+        return {name: join([part[name] for part in parts]) for name in first}
+    return tuple(map(join, zip(*parts, strict=True)))
+
+
+def _take(tensor: Tensor, rows: Tensor | slice) -> Tensor:
+    """Return some rows of a tensor; a scalar is returned whole."""
+    rows = rows.to(tensor.device) if isinstance(rows, Tensor) else rows
+    return tensor[rows] if tensor.ndim else tensor

@@ -1,0 +1,12 @@
+"""Estimators for tables, compatible with scikit-learn: the extra `langevin[sklearn]`."""
+
+try:
+    import sklearn  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        "langevin.tabular needs scikit-learn: pip install 'langevin[sklearn]'"
+    ) from error
+
+from langevin.tabular.estimators import LangevinClassifier, LangevinRegressor
+
+__all__ = ["LangevinClassifier", "LangevinRegressor"]
