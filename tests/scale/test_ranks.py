@@ -10,12 +10,15 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import langevin as lv
+from langevin.optim.ranks import Meeting, RanksDisagreeError
 
 HERE = Path(__file__).parent
 EXAMPLE = HERE.parents[1] / "examples" / "ranks.py"
@@ -115,3 +118,46 @@ def test_a_killed_rank_is_restarted_and_the_path_is_the_same_on_other_numbers_of
         shutil.rmtree(whole / "checkpoints" / "step-000000000160")
         found = run_example(ranks, whole, 160)
         assert float((found - expected).abs().max()) < 1e-6
+
+
+class LateStore:
+    """A store as TCPStore is: `set` does not wait, and what it sent arrives before the same client's next question is answered."""
+
+    def __init__(self, server):
+        self.server, self.sent = server, {}
+
+    def set(self, key, value):
+        self.sent[key] = value
+
+    def check(self, keys):
+        self.server.update(self.sent)
+        return all(key in self.server for key in keys)
+
+    def get(self, key):
+        self.check([key])
+        return self.server[key].encode()
+
+
+def test_a_rank_never_misses_a_note_that_another_has_written(monkeypatch):
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    server, ranks = {}, {}
+    for rank in (0, 1):
+        parameter = torch.nn.Parameter(torch.full((3,), float(rank)))
+        parameter.grad = torch.ones(3)
+        optimizer = lv.optim.SGLD([parameter], lr=0.1, num_data=10)
+        meeting = Meeting(optimizer)
+        meeting._key = "langevin/SGLD/1"  # both ranks run the same program
+        store = LateStore(server)
+        monkeypatch.setattr(meeting, "_store", partial(lambda it: it, store))
+        ranks[rank] = meeting, [SimpleNamespace(position=parameter.detach(), gradient=parameter.grad)]
+
+    def step(rank):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda: rank)
+        meeting, entries = ranks[rank]
+        return meeting.step(entries)
+
+    for _ in range(2):
+        step(0), step(1)
+    for rank in (0, 1):  # rank 0 asks before rank 1 has asked anything
+        with pytest.raises(RanksDisagreeError, match="replica parameters have diverged"):
+            step(rank)

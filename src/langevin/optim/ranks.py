@@ -183,7 +183,11 @@ class Meeting:
             "settings": settings_of(self._optimizer),
             "claims": addresses.claims_of(self._optimizer),
         }
-        self._store().set(f"{self._key}/{torch.distributed.get_rank()}", json.dumps(self._note))
+        store, key = self._store(), f"{self._key}/{torch.distributed.get_rank()}"
+        store.set(key, json.dumps(self._note))
+        # `set` returns before the server has the note; an answer on the same connection means that
+        # it has. Otherwise one rank may miss the other's note, go on alone and wait for ever.
+        store.check([key])
 
     def _read(self) -> None:
         store, me, who = self._store(), torch.distributed.get_rank(), type(self._optimizer).__name__
