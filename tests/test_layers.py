@@ -24,6 +24,7 @@ LEVELS = [
     {"__main__"},
 ]
 STEPPERS = {
+    "execution/compiled.py",
     "execution/eager.py",
     "execution/fused/symbols.py",
     "execution/settings.py",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
 from typing import NamedTuple, Protocol, Self, runtime_checkable
@@ -16,7 +15,7 @@ from torch import Tensor
 from langevin.checks import check_field, check_number, check_position, needs
 from langevin.kernels.gradient_noise import GradientNoise
 from langevin.kernels.parts import Identity, Number, Preconditioner, Tensors
-from langevin.kernels.schedules import Schedule, as_schedule, constant
+from langevin.kernels.schedules import Schedule, as_schedule
 from langevin.targets import Evaluation
 
 __all__ = [
@@ -201,11 +200,6 @@ class Kernel(ABC):
         inputs = self.inputs(state.step) if inputs is None else inputs
         position, tensors = self.update(state.position, evaluation, noise, state.tensors, inputs)
         return KernelState(position, tensors, state.step + 1)
-
-    @property
-    def formula(self) -> Callable[..., tuple[Tensor, Tensors]]:
-        """`update` with inputs in place of settings, so that compiled code serves all of them."""
-        return dataclasses.replace(self, step_size=constant(1.0), temperature=1.0).update
 
     def inputs(
         self, step: int, *, seen: int | None = None, step_size: float | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -100,34 +99,6 @@ class Scaled(Wrapper):
             f"scale_{index}": tensor for index, tensor in enumerate(self.scale.tensors)
         } | self.inner.constants
 
-    @property
-    @override
-    def formula(self) -> Callable[..., tuple[Tensor, Tensors]]:
-        bare, scale = (
-            self.inner.formula,
-            self.scale,
-        )  # one object: the compiler refuses to see its tensors twice
-        is_limited = self.force_limit is not None
-
-        def update(
-            position: Tensor,
-            evaluation: Evaluation,
-            noise: Tensor,
-            state: Tensors,
-            inputs: StepInputs,
-        ) -> tuple[Tensor, Tensors]:
-            force = scale.pull(evaluation.gradient)
-            if is_limited:
-                most = torch.as_tensor(
-                    self._most(inputs.step_size), dtype=force.dtype, device=force.device
-                )
-                force = force.clamp(-most, most)
-            known = Evaluation(evaluation.energy, force)
-            moved, state = bare(torch.zeros_like(position), known, noise, state, inputs)
-            return position + scale.push(moved), state
-
-        return update
-
     @override
     def update(
         self,
@@ -137,7 +108,15 @@ class Scaled(Wrapper):
         state: Tensors,
         inputs: StepInputs,
     ) -> tuple[Tensor, Tensors]:
-        return self.formula(position, evaluation, noise, state, inputs)
+        force = self.scale.pull(evaluation.gradient)
+        if self.force_limit is not None:
+            most = torch.as_tensor(
+                self._most(inputs.step_size), dtype=force.dtype, device=force.device
+            )
+            force = force.clamp(-most, most)
+        pulled = evaluation._replace(gradient=force)
+        moved, state = self.inner.update(torch.zeros_like(position), pulled, noise, state, inputs)
+        return position + self.scale.push(moved), state
 
     def rescale_state(
         self, state: Tensors, gradient: Tensor, ratio: Number, inputs: StepInputs
