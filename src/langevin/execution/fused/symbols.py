@@ -2,38 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, NoReturn, cast
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
+from typing import Any, NamedTuple, NoReturn, cast
 
+from langevin.execution.settings import Path, is_number, parts_of, rebuilt
 from langevin.kernels import Kernel, StepInputs
+from langevin.kernels.schedules import Schedule
 from langevin.targets import Evaluation
 from langevin.targets.gradients import energy_gradient
 from langevin.targets.priors import Prior
 
-__all__ = ["Program", "Symbol", "UntraceableError", "numbers", "structure", "trace"]
+__all__ = ["ARITHMETIC", "Program", "Symbol", "UntraceableError", "numbers", "structure", "trace"]
 
 
 class UntraceableError(TypeError):
     """A formula uses an operation without a symbol; it can still run on tensors."""
 
 
+ARITHMETIC = {"add": "{} + {}", "sub": "{} - {}", "mul": "{} * {}", "div": "{} / {}", "neg": "-{}"}
+_IN_PYTHON = ARITHMETIC | {"pow": "{} ** {}", "abs": "abs({})", "maximum": "max({1}, {0})"}
+
+
+class Operation(NamedTuple):
+    """An operation on elements."""
+
+    result: str
+    name: str
+    operands: list[str]
+
+
 class Program:
-    """The lines of a traced formula."""
+    """The operations of a traced formula."""
 
     def __init__(self) -> None:
-        """Start without lines."""
+        """Start without operations."""
         self.setting_lines: list[str] = []  # Python floats, once per step
-        self.element_lines: list[str] = []  # reals, once per element
+        self.operations: list[Operation] = []  # reals, once per element
         self.hoisted: dict[str, int] = {}  # settings in element operations, in argument order
 
-    def operate(self, template: str, *operands: Symbol | float) -> Symbol:
-        """Append the operation of `template` and return its result."""
+    def operate(self, name: str, *operands: Symbol | float) -> Symbol:
+        """Append an operation and return its result."""
         is_element = any(isinstance(operand, Symbol) and operand.is_element for operand in operands)
         names = [self._name(operand, is_element) for operand in operands]
-        lines = self.element_lines if is_element else self.setting_lines
-        result = f"{'x' if is_element else 'c'}{len(lines)}"
-        lines.append(f"{result} = {template.format(*names)}")
+        if is_element:
+            result = f"x{len(self.operations)}"
+            self.operations.append(Operation(result, name, names))
+        elif name in _IN_PYTHON:
+            result = f"c{len(self.setting_lines)}"
+            self.setting_lines.append(f"{result} = {_IN_PYTHON[name].format(*names)}")
+        else:
+            raise UntraceableError(f"{name} of a setting")
         return Symbol(self, result, is_element)
 
     def _name(self, operand: Symbol | float, for_element: bool) -> str:
@@ -43,6 +62,14 @@ class Program:
             raise UntraceableError(f"an operation between an element and {type(operand).__name__}")
         name = operand.name if isinstance(operand, Symbol) else repr(float(operand))
         return f"s{self.hoisted.setdefault(name, len(self.hoisted))}" if for_element else name
+
+    def lines(self, templates: Mapping[str, str], end: str = "") -> list[str]:
+        """Return an assignment for each operation on elements; `end` is added to all names."""
+        return [
+            f"{operation.result}{end} = "
+            + templates[operation.name].format(*(f"{name}{end}" for name in operation.operands))
+            for operation in self.operations
+        ]
 
     def scalars(self, names: Sequence[str]) -> Callable[..., list[float]]:
         """Return the function from all settings to those that enter element operations."""
@@ -62,51 +89,51 @@ class Symbol:
     is_element: bool
 
     def __add__(self, other: Symbol | float) -> Symbol:
-        return self.program.operate("{} + {}", self, other)
+        return self.program.operate("add", self, other)
 
     def __radd__(self, other: Symbol | float) -> Symbol:
-        return self.program.operate("{} + {}", other, self)
+        return self.program.operate("add", other, self)
 
     def __sub__(self, other: Symbol | float) -> Symbol:
-        return self.program.operate("{} - {}", self, other)
+        return self.program.operate("sub", self, other)
 
     def __rsub__(self, other: Symbol | float) -> Symbol:
-        return self.program.operate("{} - {}", other, self)
+        return self.program.operate("sub", other, self)
 
     def __mul__(self, other: Symbol | float) -> Symbol:
-        return self.program.operate("{} * {}", self, other)
+        return self.program.operate("mul", self, other)
 
     def __rmul__(self, other: Symbol | float) -> Symbol:
-        return self.program.operate("{} * {}", other, self)
+        return self.program.operate("mul", other, self)
 
     def __truediv__(self, other: Symbol | float) -> Symbol:
-        return self.program.operate("{} / {}", self, other)
+        return self.program.operate("div", self, other)
 
     def __rtruediv__(self, other: Symbol | float) -> Symbol:
-        return self.program.operate("{} / {}", other, self)
+        return self.program.operate("div", other, self)
 
     def __neg__(self) -> Symbol:
-        return self.program.operate("-{}", self)
+        return self.program.operate("neg", self)
 
     def __pow__(self, power: float) -> Symbol:
         if not self.is_element:
-            return self.program.operate("{} ** {}", self, power)
+            return self.program.operate("pow", self, power)
         # torch.sqrt is not correctly rounded on the CPU (MKL), torch.rsqrt is: bits must agree.
         if power != -0.5:
             raise UntraceableError(f"fused formulas have powers of -0.5 only, got {power}")
-        return self.program.operate("{} / square_root({})", 1.0, self)
+        return self.program.operate("rsqrt", self)
 
     def abs(self) -> Symbol:
         """Return the absolute value, as `Tensor.abs` does."""
-        return self.program.operate("abs({})", self)
+        return self.program.operate("abs", self)
 
     def maximum(self, other: Symbol | float) -> Symbol:
         """Return the larger of two, as `Tensor.maximum` does: NaN if either is NaN."""
-        return self.program.operate("{0} if {0} > {1} or {0} != {0} else {1}", self, other)
+        return self.program.operate("maximum", self, other)
 
     def exp(self) -> Symbol:
         """Return e to this power, as `Tensor.exp` does."""
-        return self.program.operate("exponential({})", self)
+        return self.program.operate("exp", self)
 
     def sigmoid(self) -> Symbol:
         """Return ``1 / (1 + exp(-x))``, as `Tensor.sigmoid` does; 0 if exp overflows."""
@@ -114,16 +141,16 @@ class Symbol:
 
     def log(self) -> Symbol:
         """Return the natural logarithm, as `Tensor.log` does."""
-        return self.program.operate("natural_logarithm({})", self)
+        return self.program.operate("log", self)
 
     def sign(self) -> Symbol:
         """Return -1, 0 or 1, as `Tensor.sign` does."""
-        return self.program.operate("sign_of({})", self)
+        return self.program.operate("sign", self)
 
     def clamp(self, *, min: float | None = None, max: float | None = None) -> Symbol:
         """Clamp to bounds, as `Tensor.clamp` does: NaN stays NaN."""
-        low = self if min is None else self.program.operate("{1} if {0} < {1} else {0}", self, min)
-        return low if max is None else self.program.operate("{1} if {0} > {1} else {0}", low, max)
+        low = self if min is None else self.program.operate("clamp_min", self, min)
+        return low if max is None else self.program.operate("clamp_max", low, max)
 
     def _has_no_value(self, *_: object) -> NoReturn:
         raise UntraceableError(
@@ -136,40 +163,12 @@ class Symbol:
     __hash__ = object.__hash__
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _parts(value: object) -> list[tuple[str, Any]] | None:
-    """Return the named fields of a frozen dataclass or tuple; None for anything else."""
-    if isinstance(value, tuple):
-        return [(str(k), entry) for k, entry in enumerate(value)]
-    if is_dataclass(value) and not isinstance(value, type):
-        return [(field.name, getattr(value, field.name)) for field in fields(value)]
-    return None
-
-
-def symbolic(value: Any, name: str, program: Program, names: list[str]) -> Any:
-    """Return a copy of `value` (a kernel, a prior, ...) with symbols for numbers; append names."""
-    if _is_number(value):
-        names.append(name)
-        return Symbol(program, name, is_element=False)
-    if (parts := _parts(value)) is None:
-        return value
-    twins = {part: symbolic(entry, f"{name}_{part}", program, names) for part, entry in parts}
-    if isinstance(value, tuple):
-        return tuple(twins.values())
-    twin = object.__new__(type(value))
-    for part, entry in twins.items():
-        object.__setattr__(twin, part, entry)
-    return twin
-
-
 def numbers(value: Any) -> tuple[float, ...]:
-    """Return the numbers that `symbolic` replaced, in its order."""
-    if _is_number(value):
+    """Return the numbers among the settings of a kernel or a prior."""
+    if is_number(value):
         return (float(value),)
-    return tuple(number for _, entry in _parts(value) or [] for number in numbers(entry))
+    parts = parts_of(value) or {}
+    return tuple(number for part in parts.values() for number in numbers(part))
 
 
 def structure(value: object) -> Hashable:
@@ -177,13 +176,15 @@ def structure(value: object) -> Hashable:
 
     Only frozen dataclasses have a structure: other objects may change unnoticed.
     """
-    if _is_number(value):
+    if isinstance(value, Schedule):
+        return "schedule"
+    if is_number(value):
         return "number"
-    if (parts := _parts(value)) is not None:
+    if (parts := parts_of(value)) is not None:
         # `__dataclass_params__` has no stub.
         if is_dataclass(value) and not getattr(type(value), "__dataclass_params__").frozen:  # noqa: B009
             raise UntraceableError(f"{type(value).__name__} is a dataclass that is not frozen")
-        return type(value), *(structure(entry) for _, entry in parts)
+        return type(value), *map(structure, parts.values())
     if value is None or isinstance(value, (bool, str)) or callable(value):
         return value
     raise UntraceableError(f"{type(value).__name__} is not a frozen dataclass of numbers")
@@ -194,10 +195,14 @@ def trace(kernel: Kernel, prior: Prior | None) -> tuple[Program, list[str], list
     program, names = Program(), [*StepInputs._fields, "num_data"]
     *now, num_data = (Symbol(program, name, is_element=False) for name in names)
     inputs = StepInputs(*cast(list[Any], now))
-    twin, twin_prior = (
-        symbolic(value, name, program, names)
-        for value, name in ((kernel, "kernel"), (prior, "prior"))
-    )
+
+    def symbol(path: Path, values: Sequence[Any]) -> Any:
+        if not is_number(values[0]):
+            return values[0]
+        names.append("_".join(map(str, path)))
+        return Symbol(program, names[-1], is_element=False)
+
+    twin, twin_prior = rebuilt([kernel], symbol, ("kernel",)), rebuilt([prior], symbol, ("prior",))
     position, gradient, *state = (
         Symbol(program, name, is_element=True)
         for name in ("position", "gradient", *kernel.state_names)
