@@ -26,7 +26,7 @@ LEVELS = [
 STEPPERS = {
     "execution/compiled.py",
     "execution/eager.py",
-    "execution/fused/symbols.py",
+    "execution/fused/trace.py",
     "execution/settings.py",
     "optim/update.py",
     "adaptation/stationary.py",

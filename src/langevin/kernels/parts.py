@@ -160,6 +160,17 @@ class ScaledAverage(Drift):
         """Names of the tensors that make up V."""
         return self.State._fields[1:]
 
+    @override
+    def bias(self, state: Tensors) -> Tensor:
+        average, *scale_state = state
+        return self.bias_factor * self.scale(tuple(scale_state), average)
+
+    @override
+    def update(self, state: Tensors, gradient: Tensor) -> Tensors:
+        (average, *scale_state), beta = state, self.smoothing
+        average = beta * average + (1 - beta) * gradient
+        return self.State(average, *self.scale_update(tuple(scale_state), gradient))
+
     def scale_update(self, state: Tensors, gradient: Tensor, started: Number = 1.0) -> Tensors:
         """Return V after this step's gradient; with `started` 0 it holds this gradient alone."""
         return ()

@@ -55,14 +55,7 @@ class Scaled(Wrapper):
     ) -> Scaled:
         """Put a sampler into a scale."""
         cls.check(inner)
-        return cls(
-            inner.name,
-            inner.step_size,
-            inner.temperature,
-            inner=inner,
-            scale=scale,
-            force_limit=force_limit,
-        )
+        return cls.around(inner.name, inner, scale=scale, force_limit=force_limit)
 
     @staticmethod
     def check(inner: Kernel) -> None:

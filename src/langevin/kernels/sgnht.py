@@ -96,7 +96,7 @@ class Thermostat(Kernel):
     @property
     @override
     def traits(self) -> Traits:
-        return Traits(elementwise=self.elementwise, measures_noise=True)
+        return Traits(elementwise=self.elementwise)
 
     @override
     def start(self, position: Tensor) -> Tensors:
@@ -165,19 +165,17 @@ class Thermostat(Kernel):
                 "along the path, and independent between elements: where they share it,\n"
                 "    their variances stay right and their covariances do not"
             )
-        return "\n".join(
-            [
-                f"{self.name}: dθ = v dt,  dv = -(grad U + ζ v) dt + sqrt(2 A * {tau:g}) dW",
-                f"  dζ = ({average} / {tau:g} - 1) dt / M",
-                f"  time step h = sqrt(2 ε / (1 + β)), A = (1 - {self.beta:g}) h / ε, M = "
-                f"{self.thermal_mass:g} ε / 2",
-                f"  step size ε = {self.step_size}; beta {self.beta:g}, thermal mass "
-                f"{self.thermal_mass:g}",
-                f"  target: exp(-U / {tau:g})",
-                f"  law: the target, effective temperature {tau:g}, up to O(h^2), also under "
+        return self.described(
+            f"dθ = v dt,  dv = -(grad U + ζ v) dt + sqrt(2 A * {tau:g}) dW",
+            f"dζ = ({average} / {tau:g} - 1) dt / M",
+            f"time step h = sqrt(2 ε / (1 + β)), A = (1 - {self.beta:g}) h / ε, M = "
+            f"{self.thermal_mass:g} ε / 2",
+            settings=f"beta {self.beta:g}, thermal mass {self.thermal_mass:g}",
+            law=[
+                f"the target, effective temperature {tau:g}, up to O(h^2), also under "
                 "white noise of the gradient, of",
-                f"    unknown size but the same {alike}",
-            ]
+                f"unknown size but the same {alike}",
+            ],
         )
 
 

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from langevin.checks import needs
 from langevin.compiler.build import CompilerError, load
 from langevin.compiler.runtime import Work, run_compiled
-from langevin.execution.fused.symbols import UntraceableError, numbers, structure, trace
 from langevin.execution.fused.table import wide_dtype
+from langevin.execution.fused.trace import UntraceableError, numbers, structure, trace
 from langevin.execution.fused.write import write
 from langevin.kernels import Kernel, StepInputs
 from langevin.random.address import MAX_BLOCK, MAX_STEP, lanes_of

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import torch
 
-from langevin.execution.fused.symbols import ARITHMETIC, Program
 from langevin.execution.fused.table import DTYPES
+from langevin.execution.fused.trace import ARITHMETIC, Program
 from langevin.kernels import Kernel
 from langevin.random import UPDATE_NOISES
 
@@ -40,6 +40,7 @@ _IN_C = ARITHMETIC | {  # {f}: of the C library, {s}: of our headers
     "exp": "lv_exp_{s}({0})",
     "log": "__builtin_log{f}({0})",
     "sign": "lv_sign({0})",
+    "sigmoid": "1 / (1 + lv_exp_{s}(-{0}))",
     "clamp_min": "{0} < {1} ? {1} : {0}",
     "clamp_max": "{0} > {1} ? {1} : {0}",
 }
@@ -101,7 +102,7 @@ def write(kernel: Kernel, program: Program, results: Sequence[str], dtype: torch
         *(f"        const REAL {name}_ = {load(name)};" for name in tensors),
         *(f"        const REAL {noise}_ = {noise}_at[i];" for noise in noises),
         # Names end in _: they are no keyword of C, nor another name of the program.
-        *(f"        const REAL {line};" for line in program.lines(functions, "_")),
+        *(f"        const REAL {line};" for line in program.written(functions, "_")),
         *(
             f"        {save(name, result)};"
             for name, result in zip(["position", *kernel.state_names], results, strict=True)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from langevin.execution.fused.symbols import ARITHMETIC, Program, trace
+from langevin.execution.fused.trace import ARITHMETIC, Program, trace
 from langevin.kernels import Kernel
 from langevin.random.reference import KINDS_AT
 from langevin.targets.priors import Prior
@@ -32,6 +32,7 @@ _ON_TENSORS = ARITHMETIC | {
     "exp": "exp({})",
     "log": "log({})",
     "sign": "sign({})",
+    "sigmoid": "1 / (1 + exp(-{}))",
     "clamp_min": "where({0} < {1}, {1}, {0})",
     "clamp_max": "where({0} > {1}, {1}, {0})",
 }
@@ -48,7 +49,7 @@ def _write(kernel: Kernel, program: Program, results: Sequence[str]) -> str:
         ),
         f"    {settings}= scalars.unbind()",
         "    position, gradient = stored.to(REAL), gradient.to(REAL)",
-        *(f"    {line}" for line in program.lines(_ON_TENSORS)),
+        *(f"    {line}" for line in program.written(_ON_TENSORS)),
         *(
             f"    {old}.copy_({new})"
             for old, new in zip(("stored", *kernel.state_names), results, strict=True)

@@ -153,20 +153,19 @@ class Amagold(Kernel):
     @override
     def description(self) -> str:
         tau = self.temperature
-        return "\n".join(
-            [
-                f"{self.name}: dθ = v dt,  dv = -(grad U + C v) dt + sqrt(2 C * {tau:g}) dW",
-                f"  time step h = sqrt(2 ε / (1 + β)), friction C = 2 (1 - {self.beta:g}) / ((1 "
-                f"+ {self.beta:g}) h)",
-                f"  trajectories of {self.length} moves, fresh velocities, Metropolis tests: a "
-                f"draw in {self.length + 1} steps",
-                f"  step size ε = {self.step_size}; beta {self.beta:g}",
-                f"  target: exp(-U / {tau:g})",
-                f"  law: the target, effective temperature {tau:g}, exactly, whatever the step, "
+        return self.described(
+            f"dθ = v dt,  dv = -(grad U + C v) dt + sqrt(2 C * {tau:g}) dW",
+            f"time step h = sqrt(2 ε / (1 + β)), friction C = 2 (1 - {self.beta:g}) / ((1 "
+            f"+ {self.beta:g}) h)",
+            f"trajectories of {self.length} moves, fresh velocities, Metropolis tests: a "
+            f"draw in {self.length + 1} steps",
+            settings=f"beta {self.beta:g}",
+            law=[
+                f"the target, effective temperature {tau:g}, exactly, whatever the step, "
                 "under independent noise of the",
-                "    gradient of any size and kind; the energies must be exact; noise and large "
+                "gradient of any size and kind; the energies must be exact; noise and large "
                 "steps cost acceptance",
-            ]
+            ],
         )
 
 

@@ -111,12 +111,9 @@ class Replica(Wrapper):
         )
 
     @override
-    def inputs(
-        self, step: int, *, seen: int | None = None, step_size: float | None = None
-    ) -> StepInputs:
-        inputs = super().inputs(step, seen=seen, step_size=step_size)
+    def refined(self, inputs: StepInputs, step: int, seen: int) -> StepInputs:
         if self._follows:
-            inputs = inputs._replace(seen=float(step if seen is None else seen))
+            inputs = inputs._replace(seen=float(seen))
         if (step + 1) % self.swap_every or self.explores(step):
             return inputs
         return inputs._replace(
@@ -281,17 +278,6 @@ def replica_exchange(
         >>> kernel.traits.group_size, kernel.traits.temperatures
         (2, (1.0, 4.0))
     """
-    if not isinstance(kernel, Kernel):
-        raise needs(
-            "replica_exchange", "kernel", "a sampler such as sgld(step_size=...)", kernel, TypeError
-        )
     ladder = tuple(temperatures) if isinstance(temperatures, Sequence) else temperatures
-    return Replica(
-        "replica_exchange",
-        kernel.step_size,
-        kernel.temperature,
-        inner=kernel,
-        ladder=ladder,
-        swap_every=swap_every,
-        energy_noise=energy_noise,
-    )
+    swaps = {"ladder": ladder, "swap_every": swap_every, "energy_noise": energy_noise}
+    return Replica.around("replica_exchange", kernel, **swaps)

@@ -129,18 +129,14 @@ class Riemannian(Kernel):
                 f"the target where the metric is constant, {law.partition(', ')[2]}; elsewhere "
                 "off, since Γ is left out"
             )
-        return "\n".join(
-            [
-                f"{self.name}: dθ = R v dt,  dv = -(R^T grad U - {tau:g} Γ + C v) dt + sqrt(2 * "
-                f"{tau:g} C) dW",
-                f"  R R^T = F(θ)^-1, F the metric; C = {friction}, "
-                f"{'with Γ' if self.metric.correction else 'Γ left out'}",
-                f"  time step h = sqrt(2 ε / (1 + β)), c = 2 (1 - {self.beta:g}) / ((1 + "
-                f"{self.beta:g}) h)",
-                f"  step size ε = {self.step_size}; beta {self.beta:g}, friction {self.friction}",
-                f"  target: exp(-U / {tau:g})",
-                f"  law: {law}",
-            ]
+        return self.described(
+            f"dθ = R v dt,  dv = -(R^T grad U - {tau:g} Γ + C v) dt + sqrt(2 * {tau:g} C) dW",
+            f"R R^T = F(θ)^-1, F the metric; C = {friction}, "
+            f"{'with Γ' if self.metric.correction else 'Γ left out'}",
+            f"time step h = sqrt(2 ε / (1 + β)), c = 2 (1 - {self.beta:g}) / ((1 + "
+            f"{self.beta:g}) h)",
+            settings=f"beta {self.beta:g}, friction {self.friction}",
+            law=[law],
         )
 
 
