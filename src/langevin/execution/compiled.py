@@ -184,7 +184,7 @@ class Compiled:
     def _steps(self, given: Sequence[Tensor], num_carried: int) -> list[Tensor]:
         """Take one step; return the carried tensors, energy, norm and gradient."""
         lanes = self._in_lanes
-        position, *memory = (from_lanes(tensor, lanes) for tensor in given[:num_carried])
+        position, *state = (from_lanes(tensor, lanes) for tensor in given[:num_carried])
         noise, numbers, *rest = given[num_carried:]
         fields = [numbers[field] for field in range(len(numbers))]
         for field, tensor in zip(self._by_chain, rest, strict=False):
@@ -195,9 +195,9 @@ class Compiled:
         evaluation = Evaluation(*self._gradient_fn.evaluate(position, tuple(drawn)))
         here = noise.movedim(-1, -2) if lanes else noise
         inputs = StepInputs(*fields)
-        moved, after = kernel.update(position, evaluation, here, tuple(memory), inputs)
+        moved, after = kernel.update(position, evaluation, here, tuple(state), inputs)
         norm = torch.linalg.vector_norm(evaluation.gradient, dim=-1)
-        pairs = zip((moved, *after), (position, *memory), strict=True)
+        pairs = zip((moved, *after), (position, *state), strict=True)
         carried = [to_lanes(new.to(old.dtype).expand_as(old), lanes) for new, old in pairs]
         results = evaluation.energy, norm, evaluation.gradient
         energy, norm, gradient = (tensor.to(position.dtype) for tensor in results)

@@ -167,7 +167,7 @@ class SideBySide(Kernel):
     def state_names(self) -> tuple[str, ...]:
         return self.kernels[0].state_names
 
-    @property
+    @cached_property
     @override
     def traits(self) -> Traits:
         first = self.kernels[0]

@@ -23,7 +23,7 @@ class Adapting(Kernel):
     Args:
         adapt_steps: first steps in which scales follow the gradients; then they are frozen, but for
             the exploration phases of a schedule, which are warm-ups again: `sample` keeps no draws
-            of them. None takes the warm-up of `sample`; stepped by hand, they follow for ever.
+            of them. None takes the warm-up of `sample`; stepped by hand, they always follow.
     """
 
     adapt_steps: int | None = field(default=None, kw_only=True)

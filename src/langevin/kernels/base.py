@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Real
 from typing import NamedTuple, Protocol, Self, runtime_checkable
 
@@ -146,7 +147,7 @@ class Kernel(ABC):
     def state_names(self) -> tuple[str, ...]:
         """Names of the tensors kept between steps, besides the position."""
 
-    @property
+    @cached_property
     def traits(self) -> Traits:
         """Facts about `update` for executors; a class attribute where they are constant."""
         return Traits()
@@ -225,7 +226,7 @@ class Kernel(ABC):
         """Return the inputs with those that only this kernel has, after `seen` gradients."""
         return inputs
 
-    @property
+    @cached_property
     def is_steady(self) -> bool:
         """Whether inputs change only where a first step or an adaptation ends.
 

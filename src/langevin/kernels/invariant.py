@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import operator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Self, cast
 
 import torch
@@ -145,7 +146,7 @@ class Invariant(Adapting):
 
     @property
     def parts(self) -> tuple[ScaledAverage, ...]:
-        """The averages of the bias; what is not one is seen by `__post_init__`."""
+        """The averages of the bias; `__post_init__` rejects anything else."""
         return cast(
             tuple[ScaledAverage, ...],
             self.drift.drifts if isinstance(self.drift, Total) else (self.drift,),
@@ -184,7 +185,7 @@ class Invariant(Adapting):
             *(self.gradient_noise.state_names if self.gradient_noise else ()),
         )
 
-    @property
+    @cached_property
     @override
     def traits(self) -> Traits:
         parts = self.drift, *([self.gradient_noise] if self.gradient_noise else [])

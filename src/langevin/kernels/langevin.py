@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Self
 
 import torch
@@ -57,7 +58,7 @@ class Langevin(Adapting):
     def state_names(self) -> tuple[str, ...]:
         return self.drift.state_names + self.preconditioner.state_names
 
-    @property
+    @cached_property
     @override
     def traits(self) -> Traits:
         parts = self.drift, self.preconditioner
@@ -73,8 +74,8 @@ class Langevin(Adapting):
 
     @override
     def for_run(self, warmup: int, position: Tensor) -> Self:
-        # A step size that is found is found for a metric that stands still; one that is given goes
-        # with the published form.
+        # `sample` tunes a step size for a frozen metric; a given step size goes with the published
+        # form, which never freezes it.
         is_open = self.step_size == AUTO and warmup > 0
         return super().for_run(warmup, position) if is_open else self
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -78,7 +79,7 @@ class Scaled(Wrapper):
         assert self.force_limit is not None
         return self.temperature**0.5 * (self.force_limit[0] + self.force_limit[1] / step_size**0.5)
 
-    @property
+    @cached_property
     @override
     def traits(self) -> Traits:
         inner = self.inner.traits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Self
 
 from torch import Tensor
@@ -96,7 +97,7 @@ class Wrapper(Kernel):
     def state_names(self) -> tuple[str, ...]:
         return self.inner.state_names
 
-    @property
+    @cached_property
     @override
     def traits(self) -> Traits:
         return dataclasses.replace(self.inner.traits, elementwise=False, reads_position=True)
@@ -113,7 +114,7 @@ class Wrapper(Kernel):
         inputs = self.inner.inputs(step, seen=seen, step_size=step_size)
         return self.refined(inputs, step, step if seen is None else seen)
 
-    @property
+    @cached_property
     @override
     def is_steady(self) -> bool:
         return self.inner.is_steady and not self.traits.phased

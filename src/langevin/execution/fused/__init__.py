@@ -1,7 +1,8 @@
 """Fused CPU code: a kernel's `update` as one pass over memory, with noise generated in cache.
 
-`trace` records the formula, `write` translates it to C, `generate` compiles and calls it, `table`
-checks which tensors the loop may access, and `pointers` repeats these checks faster in later steps.
+`trace` records the formula with the compiler's recorder, `write` translates it to C, `generate`
+compiles and calls it, `table` checks which tensors the loop may access, and `pointers` repeats
+these checks faster in later steps.
 """
 
 from langevin.execution.fused.generate import Extent, Fused, fuse

@@ -21,7 +21,10 @@ __all__ = ["ARITHMETIC", "Program", "UntraceableError", "numbers", "structure", 
 
 ARITHMETIC = {"add": "{} + {}", "sub": "{} - {}", "mul": "{} * {}", "div": "{} / {}", "neg": "-{}"}
 _IN_PYTHON = ARITHMETIC | {"pow": "{} ** {}", "abs": "abs({})", "maximum": "max({1}, {0})"}
-_FUNCTIONS = {"rsqrt", "abs", "maximum", "exp", "log", "sign", "sigmoid", "clamp_min", "clamp_max"}
+_FUNCTIONS = {"rsqrt", "abs", "maximum", "exp", "log", "sign", "sigmoid", "clamp"} | {
+    "clamp_min",
+    "clamp_max",
+}
 
 
 class UntraceableError(TypeError):

@@ -41,6 +41,7 @@ _IN_C = ARITHMETIC | {  # {f}: of the C library, {s}: of our headers
     "log": "__builtin_log{f}({0})",
     "sign": "lv_sign({0})",
     "sigmoid": "1 / (1 + lv_exp_{s}(-{0}))",
+    "clamp": "({0} < {1} ? {1} : {0}) > {2} ? {2} : ({0} < {1} ? {1} : {0})",
     "clamp_min": "{0} < {1} ? {1} : {0}",
     "clamp_max": "{0} > {1} ? {1} : {0}",
 }

@@ -33,6 +33,7 @@ _ON_TENSORS = ARITHMETIC | {
     "log": "log({})",
     "sign": "sign({})",
     "sigmoid": "1 / (1 + exp(-{}))",
+    "clamp": "where(where({0} < {1}, {1}, {0}) > {2}, {2}, where({0} < {1}, {1}, {0}))",
     "clamp_min": "where({0} < {1}, {1}, {0})",
     "clamp_max": "where({0} > {1}, {1}, {0})",
 }

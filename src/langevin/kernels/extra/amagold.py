@@ -50,7 +50,7 @@ class Amagold(Kernel):
     opposite order as often: independent noise, minibatches with replacement. The energies must be
     exact.
 
-    Here kicks stand at the ends, where the published trajectory has half moves: a step of this
+    Here kicks are at the ends, where the published trajectory has half moves: a step of this
     library has one gradient, at the current position, and the energies are needed at the ends.
     So a draw costs length + 1 gradients, all of them used; steps inside a trajectory are no draws,
     and `sample` keeps none. Without friction and noise (β = 1) it is HMC.
@@ -133,8 +133,8 @@ class Amagold(Kernel):
             gradient * (velocity + kicked)
         ).sum(-1, keepdim=True)
 
-        # An end whose energy is not finite is never taken. The last place moves no more: its noise
-        # is free for the test.
+        # An end whose energy is not finite is never accepted. The last position does not move, so
+        # its noise is free for the test.
         is_taken = self._is_taken(start_energy - energy + work, τ, η[..., :1])
         ended = torch.where(is_taken, position, start)
         moved = torch.where(is_last, ended, position + stride * kicked)
@@ -142,7 +142,7 @@ class Amagold(Kernel):
         return moved, AmagoldState(kicked, start, start_energy, work, place)
 
     def _is_taken(self, gain: Tensor, temperature: Number, normal: Tensor) -> Tensor:
-        """Say where the end of a trajectory is taken: with probability exp(gain / τ)."""
+        """Return where the end of a trajectory is accepted: with probability exp(gain / τ)."""
         return temperature * torch.special.log_ndtr(normal) <= gain
 
     @override

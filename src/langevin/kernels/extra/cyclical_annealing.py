@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -94,7 +95,7 @@ class Cycles(Wrapper):
             *(f"kept_{name}" for name in self.inner.state_names),
         )
 
-    @property
+    @cached_property
     @override
     def traits(self) -> Traits:
         traits = super().traits

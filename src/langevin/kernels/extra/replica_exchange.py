@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 
 import torch
@@ -38,7 +39,8 @@ class Replica(Wrapper):
 
     pairs that begin with an even and with an odd j in turn, and then all chains take a step of
     `inner`. The whole state is swapped: velocities in proportion to the root of the temperature
-    (`TemperatureChange`). So a swap exchanges two temperatures, and the product of the laws
+    (`TemperatureChange`). So a swap exchanges two temperatures, and the product of the
+    distributions
     ``exp(-U / τ_k)`` is invariant as far as it is under `inner`.
 
     s_k^2 is the variance of an energy that is estimated. For Gaussian noise of that variance the
@@ -97,7 +99,7 @@ class Replica(Wrapper):
         """Whether the noise of the energy is estimated during the run."""
         return self.energy_noise == "auto"
 
-    @property
+    @cached_property
     @override
     def traits(self) -> Traits:
         return dataclasses.replace(
@@ -251,8 +253,8 @@ def replica_exchange(
     ``θ_j, θ_k`` are swapped with probability
     ``min(1, exp(δ (U_j - U_k) - δ^2 (s_j^2 + s_k^2) / 2))``, δ = 1 / τ_j - 1 / τ_k
 
-    Hot chains cross between modes, and the cold ones get what they find, with the weights of the
-    posterior. Consecutive chains, as many as there are temperatures, form a group: `init` has a
+    Hot chains cross between modes, and cold chains receive their positions, with the weights of
+    the posterior. Consecutive chains, as many as there are temperatures, form a group: `init` has a
     row for each. `samples` has the chains at the target's temperature only; `samples.replicas` has
     all, and the trust check "swaps" has the rate at which neighbours swap.
 

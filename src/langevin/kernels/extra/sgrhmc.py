@@ -168,7 +168,7 @@ def sgrhmc(
         friction: "metric" as published, ``C = c F^-1``: weak where F is large. Minibatch noise
             then has the effect that it has in `sghmc` whatever F, and so is the motion where β is
             small. "even", ``C = c I``, is friction as strong in all directions in the metric's own
-            units, what a Fisher information of many data asks for; for small β its motion is that
+            units, what a Fisher information of many data needs; for small β its motion is that
             of `sgrld`.
         correction: add Γ, by automatic differentiation; needed whenever F depends on θ.
         temperature: τ.
@@ -178,7 +178,7 @@ def sgrhmc(
     factor, which has derivatives where eigenvalues meet. Any root serves. They subtract the
     gradient's noise, where it is known, from the noise injected; ours does not. A metric that is
     estimated and then frozen is a constant one: ``sample(target, sampler=sghmc(...),
-    metric="diagonal")`` learns it, and costs no derivatives.
+    metric="diagonal")`` estimates it, and costs no derivatives.
 
     Example:
         >>> import torch
