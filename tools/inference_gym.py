@@ -74,7 +74,11 @@ def collect(package: Path) -> dict[str, dict[str, object]]:
     walk, lorenz = data("brownian_motion_missing_middle_observations"), data("convection_lorenz_bridge")
     prices, cox = data("sp500_closing_prices").CLOSING_PRICES, data("synthetic_log_gaussian_cox_process")
     path = {"y": optional(walk.OBSERVED_LOC), "scales": [float(walk.INNOVATION_NOISE), float(walk.OBSERVATION_NOISE)]}
-    bridge = {"y": optional(lorenz.OBSERVED_VALUES), "scales": [lorenz.INNOVATION_SCALE, lorenz.OBSERVATION_SCALE], "step": lorenz.STEP_SIZE}
+    bridge = {
+        "y": optional(lorenz.OBSERVED_VALUES),
+        "scales": [lorenz.INNOVATION_SCALE, lorenz.OBSERVATION_SCALE],
+        "step": lorenz.STEP_SIZE,
+    }
     order = np.arange(len(cox.LOCATIONS))
     np.random.RandomState(1337).shuffle(order)  # that of the Inference Gym
     process = {"x": cox.LOCATIONS[order].tolist(), "extent": cox.EXTENTS[order].tolist(), "count": cox.COUNTS[order].tolist()}

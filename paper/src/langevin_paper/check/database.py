@@ -100,8 +100,8 @@ def _exact(name: str) -> Reference:
     parts = {part: value.numel() for part, value in values.items()}
     names = tuple(f"{part}[{index + 1}]" for part, count in parts.items() for index in range(count))
     exact = torch.zeros(len(names), dtype=torch.float64)
-    moments = (torch.tensor(numbers, dtype=torch.float64) for numbers in (mean, sd))
-    return Reference(name, posterior, names, parts, *moments, exact, exact)
+    means, sds = torch.tensor(mean, dtype=torch.float64), torch.tensor(sd, dtype=torch.float64)
+    return Reference(name, posterior, names, parts, means, sds, exact, exact)
 
 
 def _check(path: Path, content: Any) -> tuple[dict[str, int], tuple[str, ...], list[Tensor]]:

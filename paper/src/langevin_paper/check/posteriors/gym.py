@@ -117,7 +117,7 @@ def eight_schools(data: Data) -> KnownPosterior:
 
 
 def item_response(data: Data) -> KnownPosterior:
-    """400 students answer 100 questions: 501 parameters, 30,105 answers."""
+    """400 students answer 100 questions: 501 parameters, 30,012 answers."""
     table = [[".01".index(answer) - 1 for answer in row] for row in data["answers"]]
     answers = torch.tensor(table)
     student, question = torch.nonzero(answers >= 0, as_tuple=True)
