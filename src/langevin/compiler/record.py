@@ -192,7 +192,7 @@ def _memory(tensor: Tensor) -> int:
 
 
 class _Active(threading.local):
-    """The recorders that are running on this thread, the innermost last."""
+    """The recorders that are running in a thread, the innermost last."""
 
     def __init__(self) -> None:
         self.recorders: list[_Recorder] = []
@@ -202,7 +202,7 @@ _active = _Active()
 
 
 def current() -> _Recorder | None:
-    """Return the innermost recorder that is running on this thread, or None."""
+    """Return the innermost recorder that is running in this thread, or None."""
     return _active.recorders[-1] if _active.recorders else None
 
 
