@@ -17,7 +17,7 @@ from langevin.kernels import StepInputs
 from langevin.targets.priors import Prior
 
 __all__ = ["DTYPES", "POINTERS", "Entry", "Row", "clashing_rows", "misfit", "table_of"]
-__all__ += ["table_row", "wide_dtype", "widths_of"]
+__all__ += ["overlapping", "table_row", "wide_dtype", "widths_of"]
 
 POINTERS = 4  # columns of a row before its pointers: size, offset, channels, spatial
 MAX_SLAB = 2**16  # elements of an output channel, of channels-last weights, with noise in memory
@@ -175,14 +175,20 @@ def clashing_rows(rows: Sequence[Row], dtype: torch.dtype) -> list[int]:
     if all(before[1] <= after[0] for before, after in itertools.pairwise(storages)):
         return []
     # For example views of one buffer: compare the tensors themselves.
-    table = np.array([row.numbers for row in rows], dtype=np.int64)
-    pointers = table[:, POINTERS:]
-    width = widths_of(dtype, pointers.shape[1])
-    order = np.argsort(pointers, axis=None, kind="stable")
-    starts, ends = pointers.ravel()[order], (pointers + table[:, :1] * width).ravel()[order]
-    owners = order // pointers.shape[1]
-    # Of those that begin before an earlier one ends.
-    late = np.flatnonzero(starts[1:] < np.maximum.accumulate(ends)[:-1]) + 1
-    return sorted(
-        {int(owners[i]) for k in late for i in range(k + 1) if i == k or ends[i] > starts[k]}
-    )
+    spans = []
+    for owner, row in enumerate(rows):
+        size, pointers = row.numbers[0], row.numbers[POINTERS:]
+        widths = widths_of(dtype, len(pointers)).tolist()
+        spans += [(at, at + size * w, owner) for at, w in zip(pointers, widths, strict=True)]
+    return sorted(overlapping(spans))
+
+
+def overlapping(spans: Sequence[tuple[int, int, int]]) -> set[int]:
+    """Return the owners of spans (begin, end, owner) that overlap another one."""
+    found, last, before = set[int](), 0, 0  # the end that reaches furthest, and its owner
+    for begin, end, owner in sorted(spans):
+        if begin < last:
+            found |= {owner, before}
+        if end > last:
+            last, before = end, owner
+    return found

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from langevin.execution.fused.table import Entry, wide_dtype
+from langevin.execution.fused.table import Entry, overlapping, wide_dtype
 from langevin.execution.shards import Runs
 
 __all__ = ["DEVICES", "SMALL", "addresses", "first_address", "sort", "takes"]
@@ -62,18 +62,13 @@ def sort(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry], list[Entry
 
 def _clashing(entries: Sequence[Entry]) -> set[int]:
     """Return the entries that overlap in memory, whose update depends on the order."""
-    spans = sorted(
-        (tensor.data_ptr(), tensor.data_ptr() + tensor.itemsize * _extent(tensor), number)
-        for number, entry in enumerate(entries)
-        for tensor in (entry.position, entry.gradient, *entry.state)
+    return overlapping(
+        [
+            (tensor.data_ptr(), tensor.data_ptr() + tensor.itemsize * _extent(tensor), number)
+            for number, entry in enumerate(entries)
+            for tensor in (entry.position, entry.gradient, *entry.state)
+        ]
     )
-    found, end, owner = set[int](), 0, 0
-    for begin, until, number in spans:
-        if begin < end:
-            found |= {number, owner}
-        if until > end:
-            end, owner = until, number
-    return found
 
 
 def _extent(tensor: Tensor) -> int:

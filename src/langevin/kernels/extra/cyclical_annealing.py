@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -94,7 +95,7 @@ class Cycles(Wrapper):
             *(f"kept_{name}" for name in self.inner.state_names),
         )
 
-    @property
+    @cached_property
     @override
     def traits(self) -> Traits:
         traits = super().traits
@@ -110,13 +111,8 @@ class Cycles(Wrapper):
         return self.hottest ** (1 - min(1.0, max(0.0, cooled)))
 
     @override
-    def inputs(
-        self, step: int, *, seen: int | None = None, step_size: float | None = None
-    ) -> StepInputs:
-        inputs, index = (
-            super().inputs(step, seen=seen, step_size=step_size),
-            step % self.cycle_length,
-        )
+    def refined(self, inputs: StepInputs, step: int, seen: int) -> StepInputs:
+        index = step % self.cycle_length
         inputs = inputs._replace(temperature=inputs.temperature * self._temperature_ratio(index))
         if index < self._hot_steps:
             return inputs._replace(phase=_HOT)
@@ -235,21 +231,5 @@ def cyclical_annealing(
         >>> [kernel.explores(step) for step in (0, 600, 601, 999)]
         [True, True, False, False]
     """
-    if not isinstance(kernel, Kernel):
-        raise needs(
-            "cyclical_annealing",
-            "kernel",
-            "a sampler such as sgld(step_size=...)",
-            kernel,
-            TypeError,
-        )
-    return Cycles(
-        "cyclical_annealing",
-        kernel.step_size,
-        kernel.temperature,
-        inner=kernel,
-        cycle_length=cycle_length,
-        hottest=hottest,
-        hot=hot,
-        cold=cold,
-    )
+    phases = {"cycle_length": cycle_length, "hottest": hottest, "hot": hot, "cold": cold}
+    return Cycles.around("cyclical_annealing", kernel, **phases)
