@@ -11,8 +11,8 @@ import torch
 
 import langevin as lv
 from langevin import diagnostics as dg
-from langevin.diagnostics.arrays import import_arviz
 from langevin.diagnostics.convergence import CHAINS_FOR_SPREAD, MIN_ESS_PER_CHAIN, standard_error
+from langevin.storage.arviz_data import import_arviz
 
 GAUSSIAN = lv.targets.gaussian([[1.0, 0.5], [0.5, 1.0]])
 
