@@ -343,15 +343,18 @@ def test_the_summary_has_the_numbers_of_arviz(chains):
     draws = noise.cumsum(1) / 10 + noise
     draws[..., 2] = draws[..., 2].exp()
     found = Summary.of(["x[0]", "x[1]", "x[2]"], draws)
-    settings = {"round_to": "none"} | ({} if hasattr(arviz, "InferenceData") else {"ci_prob": 0.94, "ci_kind": "hdi"})
-    groups = {"posterior": {"x": draws.numpy()}}
-    data = arviz.from_dict(**groups) if hasattr(arviz, "InferenceData") else arviz.from_dict(groups)
-    expected = arviz.summary(data, **settings)
+    is_old, groups = "InferenceData" in vars(arviz), {"posterior": {"x": draws.numpy()}}
+    settings = {"round_to": "none"} | ({} if is_old else {"ci_prob": 0.94, "ci_kind": "hdi"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = arviz.summary(arviz.from_dict(**groups) if is_old else arviz.from_dict(groups), **settings)
     rename = {"hdi94_lb": "hdi_3%", "hdi94_ub": "hdi_97%"}
     names = {rename.get(name, name): name for name in expected.columns}
     assert set(found) <= set(names)
     for name in found:
         theirs = expected[names[name]].astype(float)
+        if name == "ess_tail" and not is_old:
+            continue  # that of ArviZ 1 depends on ci_prob
         if name == "r_hat" and chains == 1:
             assert all(np.isnan(list(found[name].values())))
         else:

@@ -78,25 +78,15 @@ _NO_ACCEPT = (
     "samplers here have no accept step: without sampler= the step size is found automatically, "
     "and sampler=lv.msgld(step_size=...) sets it"
 )
-_HINTS = {  # arguments of other libraries that have no counterpart
-    "sample": {
-        **dict.fromkeys(
-            "target_accept target_accept_prob target_acceptance_rate adapt_delta delta".split(),
-            _NO_ACCEPT,
-        ),
-        **dict.fromkeys(
-            "max_treedepth max_tree_depth max_depth num_leapfrog_steps trajectory_length "
-            "num_integration_steps path_length".split(),
-            "samplers here have no trajectories: each step is a draw, thin= keeps every n-th one",
-        ),
-        **dict.fromkeys(
-            "return_inferencedata idata_kwargs".split(), "samples.to_arviz() converts the result"
-        ),
-    },
-    "to_arviz": dict.fromkeys(
-        "include_warmup save_warmup discard_tuned_samples inc_warmup".split(),
-        "draws of the warm-up are not stored: run a sampler with warmup=0 to keep all draws",
-    ),
+_NO_PATHS = "samplers here have no trajectories: each step is a draw, thin= keeps every n-th one"
+_NOT_STORED = "draws of the warm-up are not stored: run a sampler with warmup=0 to keep all draws"
+# Arguments of other libraries that have no counterpart.
+_HINTS = {
+    ("sample", "target_accept target_accept_prob target_acceptance_rate adapt_delta"): _NO_ACCEPT,
+    ("sample", "max_treedepth max_tree_depth num_leapfrog_steps trajectory_length"): _NO_PATHS,
+    ("sample", "num_integration_steps path_length"): _NO_PATHS,
+    ("sample", "return_inferencedata idata_kwargs"): "samples.to_arviz() converts the result",
+    ("to_arviz", "include_warmup save_warmup discard_tuned_samples"): _NOT_STORED,
 }
 
 
@@ -133,8 +123,9 @@ def _meant(who: str, name: str, names: Sequence[str]) -> str:
     if who == "sample" and name in _OF_SAMPLER:
         call = f"sampler=lv.msgld({_OF_SAMPLER[name]}), init=init, num_steps=..."
         return f"a known argument ({name} is an argument of the sampler: lv.sample(target, {call}))"
-    if hint := _HINTS.get(who, {}).get(name):
-        return f"a known argument ({hint})"
+    for (function, theirs), hint in _HINTS.items():
+        if function == who and name in theirs.split():
+            return f"a known argument ({hint})"
     close = [
         ours
         for ours, theirs in _ALIASES.items()

@@ -86,7 +86,7 @@ def _parser() -> _Parser:
     import langevin
 
     style = argparse.RawDescriptionHelpFormatter
-    debug = argparse.ArgumentParser(add_help=False)
+    debug = _Parser(add_help=False)
     debug.add_argument("--debug", action="store_true", help="show the full traceback of an error")
     parser = _Parser("langevin", None, _ABOUT, _CODES, [debug], style)
     parser.add_argument("--version", action="version", version=f"langevin {langevin.__version__}")

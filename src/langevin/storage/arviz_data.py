@@ -59,7 +59,7 @@ def arviz_data(
             condition = "positions of a target with names"
             raise needs("to_arviz", "unconstrained", condition, unconstrained)
         groups[_FREE] = {
-            name: part.unflatten(-1, shape) if part.shape[-1] == shape.numel() else part
+            name: part.reshape(*part.shape[:2], *shape) if part.shape[-1] == shape.numel() else part
             for name, part, shape in zip(
                 space.names, draws.split(space.sizes, -1), space.shapes, strict=True
             )
@@ -100,7 +100,7 @@ def _container(
         for group, found in groups.items()
     }
     arviz, free = import_arviz(), arrays.pop(_FREE, None)
-    has_trees = not hasattr(arviz, "InferenceData")  # 1.x
+    has_trees = "InferenceData" not in vars(arviz)  # 1.x
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "More chains")  # ArviZ suspects swapped axes
         settings = {"dims": dims, "coords": coords}
