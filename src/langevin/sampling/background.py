@@ -35,14 +35,16 @@ class Background:
         self._interrupts, self._run = Interrupts(), run
         self._result: Samples | None = None
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name="langevin.sample")
-        self._thread.start()
+        self._ended = threading.Event()  # a join that Ctrl-C interrupts loses track of its thread
+        threading.Thread(target=self._work, name="langevin.sample").start()
 
     def _work(self) -> None:
         try:
             self._result = self._run(self._interrupts)
         except BaseException as error:  # raised by `wait`
             self._error = error
+        finally:
+            self._ended.set()
 
     def __repr__(self) -> str:
         """Return the state in one line."""
@@ -54,7 +56,7 @@ class Background:
     @property
     def is_done(self) -> bool:
         """Whether the run has ended."""
-        return not self._thread.is_alive()
+        return self._ended.is_set()
 
     @property
     def steps(self) -> int:
@@ -88,7 +90,7 @@ class Background:
         if timeout is not None:
             check_number("wait", "timeout", timeout, ">= 0", lambda seconds: seconds >= 0)
         try:
-            self._thread.join(timeout)
+            self._ended.wait(timeout)
         except KeyboardInterrupt:
             return self.cancel()
         if not self.is_done:
