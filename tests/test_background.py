@@ -77,7 +77,7 @@ def test_a_cancelled_run_keeps_its_draws(tmp_path, where):
     more = {"engine": lv.distributed.Local(seconds=0.01), "block_size": 2} if where == "blocks" else {}
     out, num_steps = tmp_path / "run" if where == "disk" else None, 10**6
     # in the thread of the run, where Python's warnings are errors
-    with pytest.warns(UserWarning, match=r"interrupted at step \d+; it returns \d+ draws"):
+    with pytest.warns(UserWarning, match=r"interrupted at step \d+; it returns \d+ draws"):  # noqa: PT031
         run = lv.sample(TARGET, num_steps=num_steps, blocking=False, out=out, **SETTINGS, **more)
         wait_for(lambda: run.steps > 0)
         samples = run.cancel()
@@ -92,7 +92,7 @@ def test_a_cancelled_run_keeps_its_draws(tmp_path, where):
 def test_a_run_may_be_cancelled_after_any_step(steps):
     """One step of a block has no energy error: there is no next gradient."""
     target = Paced(at=1 + steps)  # the first call is the check before the run
-    with pytest.warns(UserWarning, match=f"interrupted at step {steps}; it returns {steps} draws"):
+    with pytest.warns(UserWarning, match=f"interrupted at step {steps}; it returns {steps} draws"):  # noqa: PT031
         run = lv.sample(target, num_steps=600, blocking=False, **SETTINGS)
         assert target.reached.wait(60)
         threading.Timer(0.1, target.go_on.set).start()
@@ -131,7 +131,7 @@ def test_a_wait_that_is_too_short_leaves_the_run_going():
 
 
 def test_control_c_in_wait_cancels_the_run_and_keeps_its_draws():
-    with pytest.warns(UserWarning, match="interrupted at step"):
+    with pytest.warns(UserWarning, match="interrupted at step"):  # noqa: PT031
         run = lv.sample(TARGET, num_steps=10**6, blocking=False, **SETTINGS)
         wait_for(lambda: run.steps > 0)
         timer = threading.Timer(0.2, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))

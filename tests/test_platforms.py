@@ -16,14 +16,15 @@ pytestmark = pytest.mark.core
 
 BARE = """
 import os, sys, warnings
+import torch  # which goes by sys.platform
 for name in ("fork", "forkpty", "register_at_fork", "getuid", "geteuid", "sched_getaffinity", "statvfs", "ST_NOEXEC",
              "O_DIRECTORY", "O_NOFOLLOW", "O_NONBLOCK", "fchmod"):
     if hasattr(os, name):
         delattr(os, name)
-sys.modules["pwd"] = sys.modules["fcntl"] = None  # cannot be imported
+sys.modules["pwd"] = None  # cannot be imported
 os.environ["CC"] = "no-such-compiler"
 warnings.simplefilter("ignore")
-import torch, langevin as lv
+import langevin as lv
 """
 USE = """
 settings = dict(init=torch.zeros(4, 2), num_steps=200, progress=False)
@@ -64,6 +65,23 @@ def test_without_fork_user_ids_posix_flags_and_a_compiler_the_numbers_are_the_sa
     whole = USE.replace('assert found["C compiler"]', 'assert True or found["C compiler"]')
     here = run("import warnings; warnings.simplefilter('ignore')\nimport torch, langevin as lv\n" + whole, tmp_path / "here")
     assert run(BARE + USE, tmp_path / "bare") == pytest.approx(here, rel=1e-4)
+
+
+def test_without_locks_a_run_on_disk_is_refused_and_one_in_memory_works(tmp_path):
+    script = """
+import sys
+sys.modules["fcntl"] = None
+import torch, langevin as lv
+settings = dict(sampler=lv.msgld(0.1, invariant=True), init=torch.zeros(4, 1), num_steps=400, compile=False, progress=False)
+try:
+    lv.sample(lv.targets.gaussian([[1.0]]), out=out, **settings)
+except OSError as error:
+    assert "fcntl is unavailable" in str(error) and "lock" in str(error), error
+else:
+    raise AssertionError("written without a lock")
+print(len(lv.sample(lv.targets.gaussian([[1.0]]), **settings).draws))
+"""
+    assert run("import warnings; warnings.simplefilter('ignore')\n" + script, tmp_path) == 4
 
 
 @pytest.mark.parametrize("system", ["Darwin", "Windows"])
