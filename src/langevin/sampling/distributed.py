@@ -26,7 +26,15 @@ from langevin.sampling.config import RunConfig
 from langevin.sampling.interrupts import Interrupts
 from langevin.sampling.loop import advance, deliver
 from langevin.sampling.progress import Progress, progress_bar
-from langevin.storage import Blocks, Checkpoint, Samples, Store, block_ranges
+from langevin.storage import (
+    Blocks,
+    Checkpoint,
+    Samples,
+    Store,
+    block_ranges,
+    load_samples,
+    make_samples,
+)
 from langevin.storage.memory import Arrays
 from langevin.targets import Target
 from langevin.targets.gradients import GradientFn
@@ -141,7 +149,7 @@ def run_segment(job: Job, task: Task) -> Segment:
     with Interrupts() as interrupts, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         checkpoint, interrupted = advance(
-            config, gradient_fn, outbox, task.checkpoint, interrupts, lambda step: None, is_enough
+            config, gradient_fn, outbox, task.checkpoint, interrupts, lambda now: None, is_enough
         )
     for index in checkpoint.stopped.keys() - task.checkpoint.stopped.keys():
         reason = checkpoint.stopped[index].reason
@@ -200,6 +208,13 @@ def run_distributed(
             for each in checkpoints
         )
 
+    def partial_samples() -> Samples:
+        if blocks.path is not None:
+            return load_samples(blocks.path, target=target, data=columns or None)
+        now, result = blocks.result(list(checkpoints))
+        samples = make_samples(now, result, config.chains, config.about)
+        return samples.with_target(target, columns or None)
+
     done, total = sum(each.step for each in checkpoints), config.num_steps * len(blocks)
     with progress_bar(progress, config.kernel.name, done, total) as report:
 
@@ -207,7 +222,8 @@ def run_distributed(
             interrupts.close()
             blocks.write(block, segment.first, segment.values, segment.checkpoint)
             checkpoints[block] = segment.checkpoint
-            report(steps_done())
+            interrupts.steps = steps_done(), total
+            report(interrupts.steps[0])
             for note in segment.notes:
                 if note not in reported:
                     reported.add(note)
@@ -220,6 +236,7 @@ def run_distributed(
         tasks = {block: task_of(block) for block in range(len(blocks))}
         first = {block: task for block, task in tasks.items() if task is not None}
         job = Job(config, target, tuple(columns), blocks.block_size)
+        interrupts.steps, interrupts.partial = (done, total), partial_samples
         try:
             interrupts.open()
             engine.work(run_segment, job, first, after)

@@ -17,7 +17,7 @@ from langevin.sampling.interrupts import Interrupts
 from langevin.sampling.noise_correction import noise_has_changed
 from langevin.sampling.progress import Progress, progress_bar
 from langevin.sampling.recorder import Recorded
-from langevin.storage import Checkpoint, Samples, Store, make_samples
+from langevin.storage import Checkpoint, Samples, Store, load_samples, make_samples
 from langevin.storage.memory import Arrays
 from langevin.targets import Target
 from langevin.targets.gradients import GradientFn
@@ -43,7 +43,20 @@ def run_loop(
     columns: Sequence[Tensor],
 ) -> Samples:
     """Run from a checkpoint to the end."""
-    with progress_bar(progress, config.kernel.name, checkpoint.step, config.num_steps) as report:
+    folder = store.folder
+    with progress_bar(progress, config.kernel.name, checkpoint.step, config.num_steps) as show:
+
+        def report(now: Checkpoint) -> None:
+            show(now.step)
+            interrupts.steps = now.step, config.num_steps
+            if folder is None:
+                interrupts.partial = lambda: make_samples(
+                    store.read(now.kept), now, config.chains, config.about
+                ).with_target(target, columns or None)
+
+        interrupts.steps = checkpoint.step, config.num_steps
+        if folder is not None:
+            interrupts.partial = lambda: load_samples(folder, target=target, data=columns or None)
         result, interrupted = advance(config, gradient_fn, store, checkpoint, interrupts, report)
     arrays = store.read(result.kept)
     return deliver(arrays, result, config, target, columns, interrupted=interrupted)
@@ -55,7 +68,7 @@ def advance(
     store: Store,
     checkpoint: Checkpoint,
     interrupts: Interrupts,
-    report: Callable[[int], object],
+    report: Callable[[Checkpoint], object],
     is_enough: Callable[[], bool] = lambda: False,
 ) -> tuple[Checkpoint, bool]:
     """Run to the end or until `is_enough`; return the checkpoint, and whether it was interrupted.
@@ -85,7 +98,7 @@ def advance(
         try:
             with threads_for(recorded.state.position, MANY_THREADS_FROM):
                 recorded = recorded.after(config, store, trace, block)
-            report(recorded.state.step)
+            report(now())
             if time.perf_counter() - saved > _CHECKPOINT_SECONDS:
                 store.save(now())
                 saved = time.perf_counter()

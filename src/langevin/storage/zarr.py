@@ -111,6 +111,11 @@ class DiskStore(Store):
         manifest = read_manifest(root)
         return cls(root, manifest, lock_folder(root) if write else None)
 
+    @property
+    @override
+    def folder(self) -> Path:
+        return self.path
+
     @override
     def __exit__(self, *error: object) -> None:
         if self.lock is not None:
