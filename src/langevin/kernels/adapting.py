@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from langevin.checks import check_integer, needs
 from langevin.kernels.base import Kernel, StepInputs
-from langevin.kernels.parts import Preconditioner, Tensors
+from langevin.kernels.parts import Number, Preconditioner, Tensors
 
 __all__ = ["Adapting", "interpolate"]
 
@@ -74,9 +74,8 @@ class Adapting(Kernel):
         )
 
 
-def interpolate(adapted: Tensors, frozen: Tensors, inputs: StepInputs) -> Tensors:
+def interpolate(adapted: Tensors, frozen: Tensors, adapting: Number) -> Tensors:
     """Return the tensors of a scale after a step: adapted ones while it adapts, else the old."""
-    adapting = inputs.adapting
     return tuple(
         adapting * new + (1 - adapting) * old for new, old in zip(adapted, frozen, strict=True)
     )

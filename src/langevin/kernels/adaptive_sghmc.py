@@ -143,7 +143,7 @@ class InvariantHamiltonian(Adapting):
     def _adapt(self, state: Tensors, gradient: Tensor, inputs: StepInputs) -> Tensors:
         """Return the state of the metric, with this gradient in it while it adapts."""
         adapted = self.preconditioner.update(state, gradient, inputs.started)
-        return interpolate(adapted, state, inputs)
+        return interpolate(adapted, state, inputs.adapting)
 
     @override
     def update(

@@ -87,7 +87,6 @@ class Traits:
         group_size: consecutive chains that interact; they run and stop together.
         temperatures: of the chains of a group, where they differ; draws are of the first.
         differs_by_chain: chains have different settings, so that inputs may be tensors.
-        phased: inputs depend on the step by more than schedules.
 
     Example:
         >>> import langevin as lv
@@ -106,7 +105,6 @@ class Traits:
     group_size: int = 1
     temperatures: tuple[float, ...] = ()
     differs_by_chain: bool = False
-    phased: bool = False
 
 
 @dataclass(frozen=True)
@@ -230,7 +228,8 @@ class Kernel(ABC):
     def is_steady(self) -> bool:
         """Whether inputs change only where a first step or an adaptation ends.
 
-        True for constant schedules and the `inputs` and `explores` of this library.
+        True for constant schedules and the `inputs` and `explores` of this library; samplers whose
+        steps have phases set it to False.
         """
         constant = all(
             value.is_constant for value in vars(self).values() if isinstance(value, Schedule)
@@ -239,8 +238,7 @@ class Kernel(ABC):
             method.__module__.startswith("langevin.")
             for method in (type(self).inputs, type(self).refined, type(self).explores)
         )
-        varies = self.traits.differs_by_chain or self.traits.phased
-        return constant and is_known and not varies
+        return constant and is_known and not self.traits.differs_by_chain
 
     def explores(self, step: int) -> bool:
         """Return whether a step is exploration: temperature 0, and no draws are kept."""

@@ -255,11 +255,11 @@ class Invariant(Adapting):
         ε, τ = inputs.step_size, inputs.temperature
         # While it adapts the scale includes the current gradient, which bounds the kick.
         scales = [
-            interpolate(part.scale_update(scale, gradient, inputs.started), scale, inputs)
+            interpolate(part.scale_update(scale, gradient, inputs.started), scale, inputs.adapting)
             for part, scale in zip(self.parts, scales, strict=True)
         ]
         adapted = self.preconditioner.update(metric_state, gradient, inputs.started)
-        metric_state = interpolate(adapted, metric_state, inputs)
+        metric_state = interpolate(adapted, metric_state, inputs.adapting)
         moves = Moves(self.parts, scales, self.preconditioner, metric_state, inputs)
         if self.gradient_noise is not None:
             # D depends on earlier gradients only, so it is independent of this one's noise.
@@ -326,8 +326,10 @@ class Invariant(Adapting):
     ) -> Tensor:
         """Return ``D p``, the friction that corrects for the gradient noise."""
         assert self.gradient_noise is not None
-        # Not zero where nothing is corrected.
-        ε, whole = inputs.step_size, 2 * inputs.temperature + (1 - inputs.correcting)
+        ε, whole = (
+            inputs.step_size,
+            2 * inputs.temperature + (1 - inputs.correcting),
+        )  # not zero where nothing is corrected
         lasting = [
             stride * part.root(scale, velocity)
             for part, scale, stride, velocity in zip(

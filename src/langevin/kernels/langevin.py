@@ -102,7 +102,9 @@ class Langevin(Adapting):
         bias = self.drift.bias(averages)  # m_t and V_t: gradients before step t
         adapted = self.preconditioner.update(metric_state, gradient, inputs.started)
         metric_state = (
-            adapted if self.adapt_steps is None else interpolate(adapted, metric_state, inputs)
+            adapted
+            if self.adapt_steps is None
+            else interpolate(adapted, metric_state, inputs.adapting)
         )
         metric = self.preconditioner.metric(metric_state, position)
 

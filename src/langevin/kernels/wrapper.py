@@ -117,7 +117,7 @@ class Wrapper(Kernel):
     @cached_property
     @override
     def is_steady(self) -> bool:
-        return self.inner.is_steady and not self.traits.phased
+        return self.inner.is_steady
 
     @override
     def explores(self, step: int) -> bool:

@@ -56,10 +56,11 @@ class Program:
 
     def add(self, operation: Operation) -> None:
         """Append one of torch's operations."""
-        name, arguments = operation.name.split(".")[1], list(operation.arguments)
-        (result,) = operation.results
-        if result is None or operation.options:
-            raise UntraceableError(f"{operation.name} with options")
+        name = operation.name.removeprefix("aten.").split(".")[0]
+        arguments = list(operation.arguments)
+        result, *others = operation.results
+        if result is None or others or operation.options:
+            raise UntraceableError(f"{operation.name} with options or several results")
         is_element = self._is_element(result)
         match name, *arguments:
             case "rsub", x, y:

@@ -66,8 +66,8 @@ class Amagold(Kernel):
         reads_position=True,
         needs_energy=True,
         needs_full_energy=True,
-        phased=True,
     )
+    is_steady: ClassVar[bool] = False
 
     beta: float = 0.9
     length: int = 10

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -48,6 +49,8 @@ class Cycles(Wrapper):
         hot: share of a cycle that is hot.
         cold: share of a cycle that samples. In between it cools, by the same factor at every step.
     """
+
+    is_steady: ClassVar[bool] = False
 
     cycle_length: int = field(kw_only=True)
     hottest: float = field(kw_only=True, default=10.0)
@@ -99,7 +102,7 @@ class Cycles(Wrapper):
     @override
     def traits(self) -> Traits:
         traits = super().traits
-        return dataclasses.replace(traits, needs_energy=True, needs_uniform=True, phased=True)
+        return dataclasses.replace(traits, needs_energy=True, needs_uniform=True)
 
     @override
     def explores(self, step: int) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -57,6 +58,8 @@ class Replica(Wrapper):
             ``U' - U - (θ' - θ) . (g + g') / 2`` of consecutive estimates, which is zero on
             quadratic energies without noise. It takes two more vectors per chain and no evaluation.
     """
+
+    is_steady: ClassVar[bool] = False
 
     ladder: tuple[float, ...] = field(kw_only=True)
     swap_every: int = field(kw_only=True, default=10)
@@ -109,7 +112,6 @@ class Replica(Wrapper):
             needs_uniform=True,
             group_size=len(self.ladder),
             temperatures=tuple(self.temperature * each for each in self.ladder),
-            phased=True,
         )
 
     @override
