@@ -17,10 +17,10 @@ from langevin.kernels import Kernel
 from langevin.sampling.arguments import Settings, configure
 from langevin.sampling.auto import choose_sampler
 from langevin.sampling.background import Background
-from langevin.sampling.config import Keep, MetricSetting
-from langevin.sampling.distributed import chains_per_block, run_distributed
+from langevin.sampling.config import Inputs, Keep, MetricSetting
+from langevin.sampling.distributed import chains_per_block, run
 from langevin.sampling.interrupts import Interrupts
-from langevin.sampling.loop import interrupted_in_setup, run_loop
+from langevin.sampling.loop import interrupted_in_setup
 from langevin.sampling.manual import tune_sampler
 from langevin.sampling.progress import Progress
 from langevin.sampling.recorder import Recorded
@@ -160,7 +160,7 @@ def _run(target: Target, given: Settings, interrupts: Interrupts) -> Samples:
         what = 'None without an engine; engine="local" runs blocks in this process'
         raise needs("sample", "block_size", what, block_size)
     config, adaptation = configure(target, given)
-    out, keep, progress = given["out"], config.keep, given["progress"]
+    out, keep = given["out"], config.keep
     if out is not None:
         check_new(out)
     columns, position = adaptation.columns, adaptation.position
@@ -205,11 +205,5 @@ def _run(target: Target, given: Settings, interrupts: Interrupts) -> Samples:
             samples = make_samples(nothing, start, config.chains, config.about)
             return interrupted_in_setup(samples, "sample")
         with store:
-            if isinstance(store, Blocks):
-                assert worker is not None
-                return run_distributed(
-                    config, store, start, worker, interrupts, progress, target, columns
-                )
-            return run_loop(
-                config, gradient_fn, store, start, interrupts, progress, target, columns
-            )
+            inputs = Inputs(target, columns, given["progress"], interrupts)
+            return run(config, gradient_fn, store, start, worker, inputs)
