@@ -148,7 +148,7 @@ class RunConfig:
             manifest["batches"],
         )  # fmt: skip
 
-    def manifest(self, position: Tensor, compile: bool | str) -> dict[str, Any]:
+    def manifest(self, position: Tensor, compile: bool | str) -> dict[str, object]:
         """Return the configuration as plain values, for a run's folder."""
         kernel = self.kernel
         has_bias = self.tuning and not kernel.traits.differs_by_chain

@@ -118,7 +118,7 @@ class Samples:
     replicas: Samples | None = None
     temperatures: tuple[float, ...] = ()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "target": None, "data": ()}
 
     def __repr__(self) -> str:
@@ -255,7 +255,7 @@ class Samples:
             warnings.warn(message, TrustWarning, stacklevel=2)
         return self.space.values(self.healthy if stopped else self.draws)[name]
 
-    def with_target(self, target: Target, data: Any = None) -> Samples:
+    def with_target(self, target: Target, data: object = None) -> Samples:
         """Return these samples with their target, which has names, and its data.
 
         Only the number of elements is compared with the run; `resume` compares all.
@@ -363,7 +363,7 @@ def make_samples(arrays: Arrays, checkpoint: Checkpoint, chains: range, about: J
     return coldest(samples, group) if group else samples
 
 
-def load_samples(path: str | Path, *, target: Target | None = None, data: Any = None) -> Samples:
+def load_samples(path: str | Path, *, target: Target | None = None, data: object = None) -> Samples:
     """Read a run from its folder, up to its last checkpoint; the run may still be active.
 
     Args:
