@@ -30,9 +30,9 @@ CHAINS, DRAWS = 8, 1000
 class Settings(TypedDict, total=False):
     """The arguments of `sample` beside the target."""
 
-    data: Any
+    data: object
     sampler: Kernel | None
-    init: Tensor | Mapping[str, Any] | str | None
+    init: Tensor | Mapping[str, object] | str | None
     chains: int | None
     num_draws: int | None
     num_steps: int | None
@@ -48,7 +48,7 @@ class Settings(TypedDict, total=False):
     out: str | Path | None
     compile: bool | str
     progress: Progress
-    engine: Any
+    engine: object
     block_size: int | None
 
 
@@ -155,7 +155,7 @@ def check_evaluation(
         raise needs("sample", "init", what, shown)
 
 
-def _check_choices(keep: Any, compile: Any) -> None:
+def _check_choices(keep: object, compile: object) -> None:
     if not callable(keep) and not (isinstance(keep, str) and keep in ("positions", "moments")):
         what = '"positions", "moments" or a function of one position'
         raise needs("sample", "keep", what, keep)
@@ -238,7 +238,7 @@ def _check_chains(kernel: Kernel, count: int, first_chain: int) -> None:
         raise needs("sample", "first_chain", what, first_chain)
 
 
-def _check_metric(metric: Any, kernel: Kernel, position: Tensor) -> None:
+def _check_metric(metric: object, kernel: Kernel, position: Tensor) -> None:
     if metric is not None:
         Scaled.check(kernel)
     if isinstance(metric, str):
@@ -267,7 +267,7 @@ def _check_batch_size(kernel: Kernel, columns: Sequence[Tensor], batch_size: Any
 
 
 def _centre(
-    sampler: Kernel | None, control_variate: Any, position: Tensor, batch_size: Any
+    sampler: Kernel | None, control_variate: object, position: Tensor, batch_size: object
 ) -> Tensor | None:
     """Return the centre of control variates; without a sampler the adaptation may find one."""
     if control_variate is None or (isinstance(control_variate, str) and control_variate == "auto"):
@@ -288,7 +288,7 @@ def _centre(
     return mode
 
 
-def _resolve_batches(batches: Any, batch_size: int | None, corrects: bool) -> str:
+def _resolve_batches(batches: object, batch_size: int | None, corrects: bool) -> str:
     """Return how minibatches are drawn; "auto" takes what the sampler needs."""
     if batches not in ("auto", *BATCHES):
         raise needs("sample", "batches", f"one of {', '.join(('auto', *BATCHES))}", batches)
