@@ -72,7 +72,7 @@ class BankReader:
         Frozen parameters that the bank does not store keep their values. Of a sharded model this
         fills the rank's own part, without messages: call it on every rank.
         """
-        check_module("SampleBank.load", model)
+        model = check_module("SampleBank.load", model)
         draw = self._at("SampleBank.load", i)
         self._check_frozen(model)
         fill(model, self._read(draw, parts_of(model)), draw.path, self._journal.state.frozen)
@@ -88,7 +88,7 @@ class BankReader:
         the bank was opened are skipped.
         """
         or_else = "; or call `bank.load(model, i)` on every rank, draw after draw"
-        check_whole("SampleBank.models", model, or_else)
+        model = check_whole("SampleBank.models", model, or_else)
         check_on_error("SampleBank.models", on_error)
         return (module for _, module in self._each(model, on_error))
 

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from langevin.nn.lint.loss import averages_elements
 from langevin.nn.lint.report import Finding, listed
-from langevin.nn.lint.setup import Setup, class_axis, logits_of, relative_difference, tensors
+from langevin.nn.lint.setup import Setup, class_axis, relative_difference
+from langevin.nn.trees import logits_of, tensors
 from langevin.targets.priors import Flat
 
 __all__ = [

@@ -12,10 +12,12 @@ from numpy.random import get_state, set_state
 from torch import nn
 
 from langevin.checks import check_bool, check_function, known_arguments, needs
+from langevin.nn.batches import evaluation_mode
 from langevin.nn.lint import data as data_checks
 from langevin.nn.lint import labels, loss, outputs, training
 from langevin.nn.lint.report import Finding, Lint
-from langevin.nn.lint.setup import Setup, Tree, evaluation_mode, logits_of, num_rows
+from langevin.nn.lint.setup import Setup
+from langevin.nn.trees import Tree, logits_of, num_rows
 from langevin.optim import LangevinOptimizer
 from langevin.optim.minibatch_noise import MinibatchNoise
 from langevin.optim.wrapped import unwrap_optimizer

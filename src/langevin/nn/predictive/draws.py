@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from langevin.checks import check_function, check_position, needs
 from langevin.nn.bank import SampleBank
-from langevin.nn.bank.batches import Inputs, call, map_tensors
 from langevin.nn.bank.reading import check_on_error
+from langevin.nn.batches import call
+from langevin.nn.trees import Tree, logits_of, map_tensors
 from langevin.storage import Samples
 from langevin.targets import Posterior
 from langevin.targets.likelihoods import LIKELIHOODS, Likelihood, as_likelihood
@@ -35,7 +36,7 @@ class Group(NamedTuple):
     """A few draws that are evaluated together."""
 
     chains: list[int]  # the chain of each draw
-    outputs: Callable[[Inputs], Tensor]  # from the inputs of one call to (draws, rows, ...)
+    outputs: Callable[[Tree], Tensor]  # from the inputs of one call to (draws, rows, ...)
 
 
 class Draws(NamedTuple):
@@ -45,7 +46,7 @@ class Draws(NamedTuple):
     groups: Iterator[Group]
     total: int | None  # number of draws, where it is known before reading
     shape: tuple[int, ...] | None = None  # leading axes of positions; None for modules
-    check: Callable[[Inputs], object] = lambda x: None  # of the inputs of the first call
+    check: Callable[[Tree], object] = lambda x: None  # of the inputs of the first call
 
     @property
     def argument(self) -> str:
@@ -111,20 +112,23 @@ def _likelihood(who: str, model: Any, draws: Any, likelihood: Any, transform: An
 
 
 def _finish(who: str, likelihood: Likelihood, output: Any) -> Tensor:
-    """Apply `transform` to the output of one draw's model, and check that it has rows."""
-    is_transformed = isinstance(likelihood, _Transformed)
+    """Return the outputs of one draw's model as rows: its tensor or logits, or by `transform`."""
+    found: Any
+    shown: Any
     if isinstance(likelihood, _Transformed):
-        output = likelihood.function(output)
-    if isinstance(output, Tensor) and output.ndim:
-        return output
-    is_number = isinstance(output, Tensor)
-    found = "a single number" if is_number else type(output)
-    if not is_transformed:
-        condition = "a tensor of outputs, one row per row of inputs; transform= takes any output"
-        hint = f"{condition}, as in lambda out: out.logits"
-        raise needs(who, "model", hint, found, TypeError)
-    condition = "a row per row of inputs" if is_number else "to return a tensor"
-    raise needs(who, "transform", condition, found, ValueError if is_number else TypeError)
+        found = likelihood.function(output)
+        argument, condition, shown = "transform", "to return a tensor", type(found)
+    else:
+        found = logits_of(output)
+        argument, condition = "model", "a tensor of outputs, or an output with logits, one row per "
+        condition += "row of inputs; transform= takes any output, as in lambda out: out.pooled"
+        fields = f" of {', '.join(map(str, output))}" if isinstance(output, Mapping) else ""
+        shown = f"{type(output).__name__}{fields}"
+    if not isinstance(found, Tensor):
+        raise needs(who, argument, condition, shown, TypeError)
+    if not found.ndim:
+        raise needs(who, argument, "a row per row of inputs", "a single number")
+    return found
 
 
 # ---- positions
@@ -140,7 +144,7 @@ def _of_positions(who: str, model: Any, draws: Samples | Tensor, likelihood: Lik
         raise needs(who, "draws", condition, f"draws of shape {tuple(draws.shape)}")
     check_position(who, "draws", draws)
     *shape, dim = draws.shape
-    function: Callable[[Tensor, Inputs], Any]
+    function: Callable[[Tensor, Tree], Any]
     options: dict[str, Any] = {}
     if isinstance(model, Posterior):
         space, function, options["check"] = model.space, model.output_fn, model.check_inputs
@@ -154,8 +158,8 @@ def _of_positions(who: str, model: Any, draws: Samples | Tensor, likelihood: Lik
     size = max(1, min(_DRAWS_AT_ONCE, _ELEMENTS_AT_ONCE // space.dim))
     per_chain = len(positions) // shape[0] if len(shape) > 1 else len(positions)
 
-    def outputs(part: Tensor, inputs: Inputs) -> Tensor:
-        inputs = map_tensors(lambda tensor: tensor.to(space.device), inputs)
+    def outputs(part: Tensor, inputs: Tree) -> Tensor:
+        inputs = map_tensors(inputs, lambda tensor: tensor.to(space.device))
 
         def output(position: Tensor) -> Tensor:
             return _finish(who, likelihood, function(position, inputs))
@@ -174,14 +178,14 @@ def _of_positions(who: str, model: Any, draws: Samples | Tensor, likelihood: Lik
 
 def _functional(
     who: str, model: nn.Module, likelihood: Likelihood, dim: int
-) -> tuple[Space, Callable[[Tensor, Inputs], Any]]:
+) -> tuple[Space, Callable[[Tensor, Tree], Any]]:
     """Return a module as a function of theta, maybe with the likelihood's scale, and inputs."""
     module = copy.deepcopy(model).eval()
     if Space.of(module, who=who).dim != dim:
         module = likelihood.wrap(module)
     space = Space.of(module, who=who)
 
-    def function(position: Tensor, inputs: Inputs) -> Any:
+    def function(position: Tensor, inputs: Tree) -> Any:
         parameters = space.unflatten(position)
         if isinstance(inputs, dict):
             return torch.func.functional_call(module, parameters, (), inputs)
@@ -229,7 +233,7 @@ def _of_modules(
             else:
                 raise needs(who, "draws", _KINDS, type(part), TypeError)
 
-    def outputs(module: nn.Module, training: list[nn.Module], inputs: Inputs) -> Tensor:
+    def outputs(module: nn.Module, training: list[nn.Module], inputs: Tree) -> Tensor:
         if training:
             module.eval()
         try:

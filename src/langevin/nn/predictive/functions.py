@@ -16,7 +16,7 @@ from langevin.diagnostics.arrays import evenly_spaced
 from langevin.diagnostics.convergence import MAX_RHAT, MIN_DRAWS, mixing
 from langevin.diagnostics.running import MAX_ELEMENTS
 from langevin.diagnostics.trust import TrustWarning
-from langevin.nn.bank.batches import Batches
+from langevin.nn.batches import Batches
 from langevin.nn.predictive.averages import draw_warnings
 from langevin.nn.predictive.draws import as_draws
 from langevin.nn.predictive.predict import evaluate

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from langevin.checks import check_bool, check_dense, known_arguments, level_of_caller, needs
 from langevin.diagnostics.trust import TrustWarning
-from langevin.nn.bank.batches import Batches, num_rows
+from langevin.nn.batches import Batches, lengths_of
 from langevin.nn.predictive.averages import Averages, Block, draw_warnings
 from langevin.nn.predictive.draws import Draws, as_draws
 from langevin.nn.predictive.prediction import Prediction, check_levels, quantile
@@ -205,7 +205,7 @@ def evaluate(
             for batch, inputs in batches:
                 with torch.no_grad():
                     outputs = function(inputs)
-                expected, stop = num_rows(inputs), start + outputs.shape[1]
+                expected, stop = lengths_of(inputs), start + outputs.shape[1]
                 if expected and outputs.shape[1] not in expected:
                     is_model = source.argument == "model"
                     what = "a row of outputs" if is_model else "a row per row of inputs"

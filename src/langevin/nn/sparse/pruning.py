@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from langevin.checks import check_function, needs
+from langevin.nn.batches import evaluation_mode
 from langevin.nn.sparse.files import save
 from langevin.nn.sparse.weights import Sparsity, masks_of, sparsity, weights_of
 
@@ -136,18 +137,9 @@ def sparsify(
         units = _units_of(chain)
     masks = {name: weight != 0 for name, weight in weights.items()}
     if evaluate is not None:
-        before, after = _evaluate(evaluate, model), _evaluate(evaluate, pruned)
+        with evaluation_mode(model, pruned):
+            before, after = evaluate(model), evaluate(pruned)
     return Pruned(pruned, masks, sparsity(pruned, masks), units, before, after)
-
-
-def _evaluate(evaluate: Callable[[nn.Module], Any], model: nn.Module) -> Any:
-    """Evaluate in evaluation mode, and restore the mode of each module."""
-    modes = {module: module.training for module in model.modules()}
-    try:
-        return evaluate(model.eval())
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 # ---- Chains of layers
