@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -157,7 +156,7 @@ def evaluation_mode(*roots: object, but: tuple[type[nn.Module], ...] = ()) -> It
             module.training = True
 
 
-def call(module: nn.Module, inputs: Tree) -> Any:
+def call(module: nn.Module, inputs: Tree) -> Tree:
     """Call a module, on the device of its first parameter or buffer."""
     device = next((tensor.device for tensor in chain(module.parameters(), module.buffers())), None)
     if device is not None:

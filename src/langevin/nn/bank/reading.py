@@ -28,7 +28,7 @@ from langevin.nn.bank.sharded import Parts
 from langevin.storage.journal import Journal
 from langevin.storage.safe_io import resolve_root
 
-__all__ = ["BankReader", "as_int", "check_on_error"]
+__all__ = ["BankReader", "OnError", "as_int", "check_on_error"]
 
 OnError = Literal["raise", "skip"]
 
@@ -148,10 +148,11 @@ class BankReader:
                 draw = now
 
 
-def check_on_error(who: str, on_error: object) -> None:
-    """Fail unless `on_error` is a known way to treat damaged draws."""
+def check_on_error(who: str, on_error: object) -> OnError:
+    """Return how to treat damaged draws; fail for anything but the two ways."""
     if not isinstance(on_error, str) or on_error not in ("raise", "skip"):
         raise needs(who, "on_error", '"raise" or "skip"', on_error)
+    return "skip" if on_error == "skip" else "raise"
 
 
 def as_int(value: Any) -> Any:

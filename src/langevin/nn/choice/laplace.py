@@ -21,7 +21,7 @@ from langevin.random import Purpose, normal, streams
 from langevin.targets import Posterior
 from langevin.targets.gradients import full
 
-__all__ = ["DENSE", "Dense", "Fit", "Lanczos", "curvature", "fit_at", "laplace_fit"]
+__all__ = ["DENSE", "Fit", "Spectrum", "curvature", "dense", "fit_at", "laplace_fit", "lanczos"]
 
 DENSE = 1500  # parameters up to which A is a matrix; above, only its products are computed
 _TOLERANCE = 1e-3  # of the energy, where a descent ends
@@ -87,11 +87,12 @@ def fit_at(
         return None
     scale = prior_curvature.rsqrt()
     spectrum = curvature(posterior, mode, x, y, scale, seed)
-    left = 0.5 * spectrum.quadratic(lambda value: 1 / (1 + value), scale * gradient)
+    pull = (scale * gradient)[None]
+    left = 0.5 * float((pull * spectrum.apply(lambda value: 1 / (1 + value), pull)).sum())
     log_dets = float(prior_curvature.log().sum()), spectrum.traces(torch.log1p)
     constant = dim * math.log(2 * math.pi)
     log_evidences = -float(energy) + left + 0.5 * (constant - log_dets[0] - log_dets[1])
-    moves = scale * spectrum.apply_to_probes(lambda value: (1 + value).rsqrt())
+    moves = scale * spectrum.apply(lambda value: (1 + value).rsqrt(), spectrum.probes)
     # one draw at a time, to save memory
     energies = [gradient_fn(mode[None] + move.to(mode.dtype), 0).energy for move in moves]
     excess = float((torch.cat(energies).double() - energy).mean()) / (0.5 * dim)
@@ -103,57 +104,46 @@ def fit_at(
 
 
 @dataclass(frozen=True)
-class Dense:
-    """A symmetric matrix A by its eigenvalues and eigenvectors."""
+class Spectrum:
+    """Functions f(A) of a symmetric matrix A; its negative eigenvalues count as zero."""
 
-    values: Tensor  # (dim,)
-    vectors: Tensor  # (dim, dim), in columns
+    apply: Callable[[Function, Tensor], Tensor]  # f(A) v for every vector v, (m, dim)
     probes: Tensor  # random signs, (probes, dim)
+    values: Tensor | None = None  # eigenvalues, if they are known
 
     def traces(self, function: Function) -> Tensor:
-        """Return the trace of f(A), (1,)."""
-        return function(self.values.clamp(min=0)).sum()[None]
-
-    def quadratic(self, function: Function, vector: Tensor) -> float:
-        """Return ``v^T f(A) v``."""
-        return float(function(self.values.clamp(min=0)) @ (vector @ self.vectors).square())
-
-    def apply_to_probes(self, function: Function) -> Tensor:
-        """Return ``f(A) z`` for every probe z, (probes, dim)."""
-        return (self.probes @ self.vectors * function(self.values.clamp(min=0))) @ self.vectors.mT
+        """Return the trace of f(A), (1,), or an estimate for each probe z, ``z^T f(A) z``."""
+        if self.values is not None:
+            return function(self.values).sum()[None]
+        return (self.probes * self.apply(function, self.probes)).sum(-1)
 
 
-@dataclass(frozen=True)
-class Lanczos:
-    """A symmetric matrix A by products: Gauss quadrature (Golub and Meurant 1994)."""
+def dense(matrix: Tensor, probes: Tensor) -> Spectrum:
+    """Return the spectrum of a small matrix, by its eigenvectors."""
+    values, vectors = torch.linalg.eigh(matrix)
+    values = values.clamp(min=0)
+    return Spectrum(lambda f, v: (v @ vectors * f(values)) @ vectors.mT, probes, values)
 
-    product: Function
-    probes: Tensor  # random signs, (probes, dim)
-    basis: Tensor  # (probes, steps, dim)
-    values: Tensor  # (probes, steps), of the small tridiagonal matrices
-    vectors: Tensor  # (probes, steps, steps)
 
-    def traces(self, function: Function) -> Tensor:
-        """Return an estimate of the trace of f(A) for each probe, (probes,)."""
-        weights = self.vectors[:, 0].square()
-        return self.probes.shape[-1] * (weights * function(self.values.clamp(min=0))).sum(-1)
+def lanczos(product: Function, probes: Tensor) -> Spectrum:
+    """Return the spectrum of a large matrix A, given ``v -> A v``.
 
-    def quadratic(self, function: Function, vector: Tensor) -> float:
-        """Return ``v^T f(A) v``."""
-        _, values, vectors = _lanczos(self.product, vector[None])
-        terms = vectors[0, 0].square() * function(values[0].clamp(min=0))
-        return float(vector @ vector * terms.sum())
+    ``f(A) v`` is computed in the Krylov space of v (Golub and Meurant 1994).
+    """
+    spaces = _lanczos(product, probes)  # used for each function of the probes
 
-    def apply_to_probes(self, function: Function) -> Tensor:
-        """Return ``f(A) z`` for every probe z, (probes, dim)."""
-        weights = self.vectors[:, :1] * function(self.values.clamp(min=0))[:, None]
-        inside = (self.vectors * weights).sum(-1)
-        return self.probes.norm(dim=-1, keepdim=True) * (inside[:, None] @ self.basis)[:, 0]
+    def apply(function: Function, vectors: Tensor) -> Tensor:
+        basis, values, small = spaces if vectors is probes else _lanczos(product, vectors)
+        weights = small[:, :1] * function(values.clamp(min=0))[:, None]
+        inside = (small * weights).sum(-1)
+        return vectors.norm(dim=-1, keepdim=True) * (inside[:, None] @ basis)[:, 0]
+
+    return Spectrum(apply, probes)
 
 
 def curvature(
     posterior: Posterior, position: Tensor, x: Tensor, y: Tensor, scale: Tensor, seed: int
-) -> Dense | Lanczos:
+) -> Spectrum:
     """Return ``S G S`` with S = diag(scale): exact if small, by products if large.
 
     Args:
@@ -170,14 +160,13 @@ def curvature(
     probes = normal(seed, at, 0, dim, dtype=torch.float64).to(scale.device).sign()
     if dim <= DENSE:
         matrix = _gauss_newton(posterior, position, x, y) * scale * scale[:, None]
-        values, vectors = torch.linalg.eigh(matrix)
-        return Dense(values, vectors, probes)
+        return dense(matrix, probes)
 
     def product(vectors: Tensor) -> Tensor:
         scaled = (scale * vectors).to(position.dtype)
         return scale * _gauss_newton_times(posterior, position, x, y, scaled).double()
 
-    return Lanczos(product, probes, *_lanczos(product, probes))
+    return lanczos(product, probes)
 
 
 def _lanczos(product: Function, starts: Tensor) -> tuple[Tensor, Tensor, Tensor]:

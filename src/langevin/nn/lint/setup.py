@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -82,7 +81,7 @@ class Setup:
     """
 
     model: nn.Module
-    loss_fn: Callable[..., Any] | None
+    loss_fn: Callable[..., Tree] | None
     optimizer: LangevinOptimizer
     batch: Tree
     takes_model: bool

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from langevin.checks import needs
 from langevin.diagnostics.plots import FAINT, INK, PALETTE
-from langevin.nn.sparse.weights import sparsity, weights_of
+from langevin.nn.sparse.weights import Kept, sparsity, weights_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,7 +52,7 @@ def input_map(model: nn.Module, shape: tuple[int, int], *, axes: Axes | None = N
     return panel
 
 
-def layer_bars(model: nn.Module, kept: Any = 0.0, *, axes: Axes | None = None) -> Axes:
+def layer_bars(model: nn.Module, kept: Kept = 0.0, *, axes: Axes | None = None) -> Axes:
     """Draw the share of weights that each layer keeps, on a logarithmic scale.
 
     Args:
