@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -202,6 +203,41 @@ def test_a_model_in_fabrics_wrapper_is_stored_and_checked_under_plain_names(ligh
         bank.add(wrapped)
     bank.load(wrapped, 0)
     assert torch.equal(net(x), expected)
+
+
+def stand_in(monkeypatch, name, base):
+    """A module of this name with a callback's base class: the hooks below are called as the real Trainer calls them."""
+    module = ModuleType(name)
+    setattr(module, base, type(base, (), {}))
+    monkeypatch.setitem(sys.modules, name.partition(".")[0], ModuleType(name.partition(".")[0]))
+    monkeypatch.setitem(sys.modules, name, module)
+
+
+def test_the_callback_of_a_stand_in_for_transformers_adds_draws_after_the_burn_in(monkeypatch, own_generator, bank):
+    stand_in(monkeypatch, "transformers", "TrainerCallback")
+    model, callback = nn.Linear(2, 1), trainer_callback(bank, burn_in=5)
+    state, about = SimpleNamespace(global_step=4), {"model": model, "optimizer": msgld(model)}  # resumed at step 4
+    with pytest.warns(lv.TrustWarning, match=r"gradients are clipped \(max_grad_norm=1\)") as seen:
+        callback.on_train_begin(SimpleNamespace(max_grad_norm=1.0), state, None, **about)
+    assert len(seen) == 1
+    for state.global_step in (5, 6, 7):
+        callback.on_step_end(None, state, None, **about)
+    callback.on_train_end(None, state, None, **about)
+    assert [draw.step for draw in bank.draws] == [6, 7]
+    lv.SampleBank(bank.path, resume=True).rewind(0)  # the lock is free
+
+
+def test_the_callback_of_a_stand_in_for_lightning_counts_steps_not_batches(monkeypatch, own_generator, bank):
+    stand_in(monkeypatch, "lightning.pytorch", "Callback")
+    model, callback = nn.Linear(2, 1), lightning_callback(bank)
+    trainer = SimpleNamespace(global_step=0, gradient_clip_val=None, optimizers=[torch.optim.SGD(model.parameters(), lr=0.1)])
+    with pytest.warns(lv.TrustWarning, match=r"the optimizer is SGD, not one of langevin\.optim") as seen:
+        callback.on_train_start(trainer, model)
+    assert len(seen) == 1
+    for trainer.global_step in (0, 1, 1, 2, 2, 2):  # the step after the last batch of each sum of gradients
+        callback.on_train_batch_end(trainer, model, None, None, 0)
+    callback.on_train_end(trainer, model)
+    assert [draw.step for draw in bank.draws] == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -154,21 +154,18 @@ def test_an_exhausted_space_adds_nothing():
 
 
 @pytest.mark.parametrize("likelihood", ["categorical", "poisson", lv.likelihoods.gaussian("predicted")])
-def test_the_gauss_newton_matrix_is_that_of_the_formula_with_and_without_a_matrix(likelihood):
+def test_the_gauss_newton_matrix_is_that_of_the_formula(likelihood):
     """For outputs linear in theta it is the Hessian of the whole negative log-likelihood, by another way of differentiating."""
     x = normal(0, 0, 0, 60, dtype=torch.float64).reshape(20, 3)
     y = {"categorical": torch.arange(20) % 4, "poisson": torch.arange(80).reshape(20, 4) % 3}.get(likelihood, x[:, :2])
     posterior = lv.Posterior(network((3, 4)).double(), likelihood, prior=lv.priors.gaussian(1.0), num_data=20)
     position = posterior.init(1)[0]
     hessian = torch.autograd.functional.hessian(lambda theta: -posterior.log_likelihood_fn(theta, x, y).sum(), position)
-    found = laplace._gauss_newton(posterior, position, x, y)
-    torch.testing.assert_close(found, hessian)
     torch.testing.assert_close(laplace._gauss_newton_times(posterior, position, x, y, torch.eye(16).double()), hessian)
 
 
 def test_the_gauss_newton_matrix_of_a_network_leaves_its_second_derivatives_out(monkeypatch):
-    monkeypatch.setattr(laplace, "_MAX_ELEMENTS", 500)  # a few rows at a time
-    monkeypatch.setattr(laplace, "_MAX_ROWS", 200)
+    monkeypatch.setattr(laplace, "_MAX_ROWS", 200)  # a few rows at a time
     x, y = normal(0, 0, 0, 60, dtype=torch.float64).reshape(20, 3), torch.arange(20) % 3
     model = network((3, 4), nn.Tanh(), (4, 3)).double()
     posterior = lv.Posterior(model, "categorical", prior=lv.priors.gaussian(1.0), num_data=20)
@@ -177,7 +174,6 @@ def test_the_gauss_newton_matrix_of_a_network_leaves_its_second_derivatives_out(
     p = posterior.output_fn(position, x).softmax(-1)
     curved = torch.diag_embed(p) - p[:, :, None] * p[:, None]
     expected = torch.einsum("nia,nij,njb->ab", jacobian, curved, jacobian)
-    torch.testing.assert_close(laplace._gauss_newton(posterior, position, x, y), expected)
     basis = torch.eye(len(position), dtype=torch.float64)
     torch.testing.assert_close(laplace._gauss_newton_times(posterior, position, x, y, basis), expected)
 

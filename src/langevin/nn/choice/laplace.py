@@ -28,7 +28,6 @@ _TOLERANCE = 1e-3  # of the energy, where a descent ends
 _PROBES = 16, 4  # random sign vectors, and fewer of them in high dimensions
 _STEPS = 100, 30  # Lanczos steps for each of them, likewise
 _KEPT = 2**27  # elements of the Lanczos basis (1 GB) above which both are reduced
-_MAX_ELEMENTS = 2**22  # of the Jacobian at once
 _MAX_ROWS = 2**15  # rows times vectors at once
 
 Function = Callable[[Tensor], Tensor]
@@ -158,14 +157,13 @@ def curvature(
     count = _PROBES[0] if _PROBES[0] * _STEPS[0] * dim <= _KEPT else _PROBES[1]
     at = streams(Purpose.DATA, range(count))
     probes = normal(seed, at, 0, dim, dtype=torch.float64).to(scale.device).sign()
-    if dim <= DENSE:
-        matrix = _gauss_newton(posterior, position, x, y) * scale * scale[:, None]
-        return dense(matrix, probes)
 
     def product(vectors: Tensor) -> Tensor:
         scaled = (scale * vectors).to(position.dtype)
-        return scale * _gauss_newton_times(posterior, position, x, y, scaled).double()
+        return scale * _gauss_newton_times(posterior, position, x, y, scaled)
 
+    if dim <= DENSE:
+        return dense(product(torch.eye(dim).to(scale)), probes)
     return lanczos(product, probes)
 
 
@@ -198,36 +196,11 @@ def _unit(vectors: Tensor, negligible: Tensor) -> Tensor:
     return torch.where(norm > negligible, vectors / norm, 0.0)
 
 
-def _gauss_newton(posterior: Posterior, position: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Return G, (dim, dim), in float64."""
-
-    def output(theta: Tensor, row: Tensor) -> Tensor:
-        return posterior.output_fn(theta, row[None])[0]
-
-    def energy(outputs: Tensor, target: Tensor) -> Tensor:
-        return -posterior.likelihood.log_likelihood(outputs[None], target[None])[0]
-
-    jacobian_fn = torch.func.vmap(torch.func.jacrev(output), in_dims=(None, 0))
-    hessian_fn = torch.func.vmap(torch.func.jacrev(torch.func.jacrev(energy)))
-    dim = len(position)
-    total = torch.zeros(dim, dim, dtype=torch.float64, device=position.device)
-    with torch.no_grad():
-        width = posterior.output_fn(position, x[:1])[0].numel()
-        rows = max(1, _MAX_ELEMENTS // (width * dim))
-        for inputs, targets in zip(x.split(rows), y.split(rows), strict=True):
-            count = len(inputs)
-            jacobian = jacobian_fn(position, inputs).reshape(count, width, dim)
-            hessian = hessian_fn(posterior.output_fn(position, inputs), targets)
-            product = hessian.reshape(count, width, width) @ jacobian
-            total += (jacobian.reshape(-1, dim).mT @ product.reshape(-1, dim)).double()
-    return (total + total.mT) / 2
-
-
 def _gauss_newton_times(
     posterior: Posterior, position: Tensor, x: Tensor, y: Tensor, vectors: Tensor
 ) -> Tensor:
-    """Return G v for every vector, (m, dim), in reverse mode, which more layers support."""
-    likelihood, total = posterior.likelihood, torch.zeros_like(vectors)
+    """Return G v for every vector, (m, dim): in reverse mode, which more layers support."""
+    likelihood, total = posterior.likelihood, torch.zeros_like(vectors, dtype=torch.float64)
     rows = max(1, _MAX_ROWS // len(vectors))
 
     def times(x: Tensor, y: Tensor) -> Function:
