@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from langevin.checks import check_integer, level_of_caller, needs
+from langevin.checks import check_integer, import_extra, level_of_caller, needs
 from langevin.diagnostics.trust import TrustWarning
 from langevin.nn.bank import SampleBank
 from langevin.optim import LangevinOptimizer
@@ -61,14 +61,10 @@ def trainer_callback(bank: SampleBank, *, burn_in: int = 0) -> Any:
     Raises:
         ImportError: transformers is not installed (``pip install langevin[huggingface]``).
     """
-    try:
-        from transformers import TrainerCallback
-    except ImportError as error:
-        what = "trainer_callback needs transformers, which is not installed"
-        raise ImportError(f"{what}: pip install 'langevin[huggingface]'") from error
+    base: Any = import_extra("trainer_callback()", "transformers", "huggingface").TrainerCallback
     recorder = _Recorder("trainer_callback", bank, burn_in)
 
-    class BankCallback(TrainerCallback):  # type: ignore[misc]
+    class BankCallback(base):  # type: ignore[misc]
         def on_train_begin(self, args: Any, state: Any, control: Any, **about: Any) -> None:
             recorder.last = state.global_step
             recorder.start(about.get("optimizer"), args.max_grad_norm, "max_grad_norm")
@@ -94,14 +90,10 @@ def lightning_callback(bank: SampleBank, *, burn_in: int = 0) -> Any:
     Raises:
         ImportError: Lightning is not installed (``pip install langevin[lightning]``).
     """
-    try:
-        from lightning.pytorch import Callback
-    except ImportError as error:
-        what = "lightning_callback needs Lightning, which is not installed"
-        raise ImportError(f"{what}: pip install 'langevin[lightning]'") from error
+    base: Any = import_extra("lightning_callback()", "lightning.pytorch", "lightning").Callback
     recorder = _Recorder("lightning_callback", bank, burn_in)
 
-    class BankCallback(Callback):  # type: ignore[misc]
+    class BankCallback(base):  # type: ignore[misc]
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             recorder.last = trainer.global_step
             (optimizer, *_) = trainer.optimizers
