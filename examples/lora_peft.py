@@ -1,6 +1,6 @@
 """LoRA by peft, sampled by Hugging Face's Trainer, for a small transformer built from its configuration.
 
-    pip install 'langevin[huggingface]'
+    pip install 'langevin[huggingface]' peft
     python examples/lora_peft.py --seed 0
 
 Nothing is downloaded. A classifier learns which of three groups of tokens is the most frequent in a row. It is frozen, and
