@@ -15,38 +15,42 @@ Tree: TypeAlias = Any
 """Nested tuples, lists, dicts and objects whose attributes are tensors, as model outputs are."""
 
 
-def _has_attributes(tree: Tree) -> bool:
-    return hasattr(tree, "__dict__") and not isinstance(tree, type | nn.Module)
+def map_tensors(tree: Tree, function: Callable[[Tensor], Tensor], *, objects: bool = True) -> Tree:
+    """Return the tree with a function applied to its tensors; other values are kept.
 
-
-def map_tensors(tree: Tree, function: Callable[[Tensor], Tensor]) -> Tree:
-    """Return the tree with a function applied to its tensors; other values are kept."""
+    Attributes of objects count if `objects`, but not those of objects inside objects, which may be
+    linked in a circle.
+    """
     if isinstance(tree, Tensor):
         return function(tree)
     if isinstance(tree, tuple | list):
-        parts = [map_tensors(part, function) for part in tree]
+        parts = [map_tensors(part, function, objects=objects) for part in tree]
         return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
     if isinstance(tree, Mapping):
         new: Tree = copy.copy(tree)  # keeps the class: some batches are dicts with attributes
         for key, value in tree.items():
-            new[key] = map_tensors(value, function)
+            new[key] = map_tensors(value, function, objects=objects)
         return new
-    if _has_attributes(tree):
+    if objects and _has_attributes(tree):
         new = copy.copy(tree)
-        new.__dict__.update({key: map_tensors(part, function) for key, part in vars(tree).items()})
+        new.__dict__.update(map_tensors(vars(tree), function, objects=False))
         return new
     return tree
 
 
-def tensors(tree: Tree) -> Iterator[Tensor]:
-    """Yield the tensors of a tree in order."""
+def tensors(tree: Tree, *, objects: bool = True) -> Iterator[Tensor]:
+    """Yield the tensors of a tree in order, those that `map_tensors` changes."""
     if isinstance(tree, Tensor):
         yield tree
     elif isinstance(tree, tuple | list | Mapping):
         for part in tree.values() if isinstance(tree, Mapping) else tree:
-            yield from tensors(part)
-    elif _has_attributes(tree):
-        yield from tensors(vars(tree))
+            yield from tensors(part, objects=objects)
+    elif objects and _has_attributes(tree):
+        yield from tensors(vars(tree), objects=False)
+
+
+def _has_attributes(tree: Tree) -> bool:
+    return hasattr(tree, "__dict__") and not isinstance(tree, type | nn.Module)
 
 
 def num_rows(tree: Tree) -> int | None:

@@ -238,13 +238,16 @@ def _of_modules(
                     yield Group([chain], partial(outputs, module))
                 chain += 1
             elif isinstance(part, nn.Module):
-                yield Group([chain], partial(outputs, part))
+                yield Group([chain], partial(in_evaluation_mode, part))
             else:
                 raise needs(who, "draws", _KINDS, type(part), TypeError)
 
     def outputs(module: nn.Module, inputs: Tree) -> Tensor:
+        return _finish(who, likelihood, call(module, inputs))[None]
+
+    def in_evaluation_mode(module: nn.Module, inputs: Tree) -> Tensor:
         with evaluation_mode(module):
-            return _finish(who, likelihood, call(module, inputs))[None]
+            return outputs(module, inputs)
 
     total = None
     if isinstance(draws, list | tuple):
