@@ -11,16 +11,20 @@ from torch import Tensor
 from langevin.checks import check_function, check_integer, needs
 from langevin.execution.fused import Entry
 from langevin.kernels import Kernel
-from langevin.kernels.gradient_noise import FollowedNoise
+from langevin.kernels.gradient_noise import GradientNoise
 from langevin.optim import addresses, gradient_checks, ranks
 from langevin.optim.cached_step import CachedOffsets, CachedStep, StepArgs, same
 from langevin.optim.entries import check_parameter, entries_of
+from langevin.optim.kronecker import blocks_of, correct_blocks
+from langevin.optim.loading import checked_loading
 from langevin.optim.minibatch_noise import MinibatchHeat, MinibatchNoise, is_observed
 from langevin.optim.settings import (
     CHECKED,
     DEFAULTS,
     MICRO_BATCHES,
+    NOISES,
     REPLACEMENTS,
+    ROTATED,
     SUCCESSIVE,
     Common,
     Group,
@@ -31,15 +35,7 @@ from langevin.optim.settings import (
     prior_of_weight_decay,
     refuse_unknown,
 )
-from langevin.optim.state import (
-    STEPS,
-    check_group_names,
-    check_state_names,
-    check_state_tensors,
-    copy_like,
-    plain_setting,
-    restored_setting,
-)
+from langevin.optim.state import STEPS, plain_setting
 from langevin.optim.update import update
 from langevin.random.address import MAX_STEP
 
@@ -177,8 +173,10 @@ class LangevinOptimizer(torch.optim.Optimizer):
     def _check_group(self, group: Group, first_address: int) -> None:
         who = type(self).__name__
         check_group(who, group, first_address)
-        if "noise" in self.settings and group["noise"] not in (None, "corrected"):
-            condition = 'None or "corrected": an optimizer estimates the noise'
+        if "noise" in self.settings and group["noise"] not in NOISES:
+            condition = (
+                'None or "corrected" (or "corrected-diagonal"): an optimizer estimates the noise'
+            )
             raise needs(who, "noise", condition, group["noise"])
         kernel = self._kernel(group)  # checks the rest
         if kernel.traits.needs_energy or kernel.traits.group_size > 1:
@@ -199,9 +197,10 @@ class LangevinOptimizer(torch.optim.Optimizer):
             check_patterns(self.param_groups)
             self._checked |= changed
 
-    def _kernel(self, group: Group, noise: FollowedNoise = SUCCESSIVE) -> Kernel:
+    def _kernel(self, group: Group, noise: GradientNoise = SUCCESSIVE) -> Kernel:
         # JSON and some trainers turn the pair of betas into a list.
         values = [tuple(v) if isinstance(v := group[name], list) else v for name in self.settings]
+        values = ["corrected" if v == "corrected-diagonal" else v for v in values]
         arguments = type(self).builder, self.settings, group["temperature"], noise, *values
         try:
             return build_kernel(*arguments)
@@ -280,7 +279,16 @@ class LangevinOptimizer(torch.optim.Optimizer):
             args = cached.check(group, kernel, offsets, self.state)
             if args is not None:
                 return args
-        return entries_of(who, group, kernel, offsets, self.state)
+        return entries_of(who, group, self._kernels(group), offsets, self.state)
+
+    def _kernels(self, group: Group) -> list[Kernel]:
+        """Return the kernel of each parameter: another one in Kronecker blocks."""
+        kernel = self._kernel(group)
+        kernels, blocks = [kernel] * len(group["params"]), blocks_of(group)
+        rotated = self._kernel(group, ROTATED) if blocks else kernel
+        for number in (number for block in blocks for number in block):
+            kernels[number] = rotated
+        return kernels
 
     def _check_gradients(self, tensors: list[StepArgs | list[Entry]]) -> None:
         """Warn about gradients that are missing, not finite or clipped, in a few of the steps."""
@@ -303,13 +311,22 @@ class LangevinOptimizer(torch.optim.Optimizer):
         if isinstance(tensors, StepArgs):
             tensors.cached.update(group, tensors)
             return
+        blocks = blocks_of(group)
+        if blocks:
+            rotated = self._kernel(group, ROTATED)
+            corrected = correct_blocks(group, rotated, blocks, tensors, state, self._noise.totals)
+            update(who, group, rotated, [e for e in tensors if e.parameter in corrected])
+            tensors = [e for e in tensors if e.parameter not in corrected]
+            for parameter in corrected:
+                state[parameter][STEPS] += 1
         is_stored = self._noise.store_variance(group, kernel, tensors, state)
         formula = self._kernel(group, MICRO_BATCHES) if is_stored else kernel
         update(who, group, formula, [e for e in tensors if e.position.numel()])
         if kernel.state_names:
             for entry in tensors:
                 state[entry.parameter][STEPS] += 1
-        self._cached_steps[number] = CachedStep.of(group, kernel, offsets, tensors)
+        if not blocks:
+            self._cached_steps[number] = CachedStep.of(group, kernel, offsets, tensors)
 
     @torch.no_grad()
     def observe(self) -> None:
@@ -355,68 +372,9 @@ class LangevinOptimizer(torch.optim.Optimizer):
         Raises:
             ValueError, TypeError: the state does not fit; nothing has changed.
         """
-        if not isinstance(state_dict, dict):
-            call = f"{type(self).__name__}.load_state_dict"
-            raise needs(call, "state_dict", "what state_dict() returned", state_dict, TypeError)
-        wide: dict[Tensor, dict[str, Any]] = {}
-
-        def check(_: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
-            groups, states = self._restored(state)
-            wide.update(states)
-            return {**state, "param_groups": groups}
-
-        def restore(_: torch.optim.Optimizer) -> None:
-            # torch has cast the state to the parameter's dtype, which rounds float32 averages.
-            self.state.update(wide)
-
-        hooks = (
-            self.register_load_state_dict_pre_hook(check),  # last of the pre-hooks
-            self.register_load_state_dict_post_hook(restore, prepend=True),
-        )
-        try:
+        with checked_loading(self, state_dict):
             super().load_state_dict(state_dict)
-        finally:
-            for hook in hooks:
-                hook.remove()
         self._has_started = False
-
-    def _restored(
-        self, state_dict: dict[str, Any]
-    ) -> tuple[list[Group], dict[Tensor, dict[str, Any]]]:
-        """Return the groups of a loaded state with their settings, and each parameter's state."""
-        who = type(self).__name__
-        call, saved_groups = f"{who}.load_state_dict", state_dict.get("param_groups")
-        if not isinstance(saved_groups, list) or not isinstance(state_dict.get("state"), dict):
-            raise needs(call, "state_dict", "what state_dict() returned", sorted(state_dict))
-        if len(saved_groups) != len(self.param_groups):
-            condition = f"{len(self.param_groups)} parameter groups"
-            raise needs(call, "state_dict", condition, len(saved_groups))
-        lists = [group.get("params", ()) for group in saved_groups if isinstance(group, dict)]
-        indices = [index for row in lists for index in row]
-        if len(set(indices)) < len(indices):
-            raise needs(call, "state_dict", "each parameter once", indices)
-        groups, states = [], {}
-        for number, (saved, now) in enumerate(zip(saved_groups, self.param_groups, strict=True)):
-            later = {"master": now["master"], **self.new_settings}
-            if "noise" in now:
-                later["noise"] = None
-            check_group_names(who, number, saved, now, later)
-            group = later | {
-                name: restored_setting(who, name, value, now.get(name))
-                for name, value in saved.items()
-            }
-            names = {"param_names": now.get("param_names"), **group}
-            self._check_group({**names, "params": now["params"]}, saved_groups[0]["first_address"])
-            groups.append(group)
-            kernel = self._kernel(group)
-            for index, parameter in zip(saved["params"], now["params"], strict=True):
-                if state := state_dict["state"].get(index):
-                    check_state_names(call, kernel, state)
-                    tensors = {name: value for name, value in state.items() if name != STEPS}
-                    check_state_tensors(call, parameter, tensors)
-                    copies = {name: copy_like(parameter, t) for name, t in tensors.items()}
-                    states[parameter] = {**state, **copies}
-        return groups, states
 
     @property
     def description(self) -> str:

@@ -18,6 +18,7 @@ from langevin.execution.shards import local_part
 from langevin.kernels import Kernel, StepInputs
 from langevin.kernels.base import NoiseMeter
 from langevin.optim.entries import States, aligned_gradient
+from langevin.optim.kronecker import Totals, blocks_of
 from langevin.optim.settings import SUCCESSIVE, Group
 from langevin.optim.state import STEPS
 
@@ -107,6 +108,7 @@ class MinibatchNoise:
         """Start without observations."""
         self.watches: dict[int, Watch] = {}
         self.sums: dict[Tensor, SumVariance] = {}  # micro-batches so far, where they are corrected
+        self.totals: Totals = {}  # the same of Kronecker blocks
         self.has_batches = False  # whether `observe` was called in this step
 
     def watch(self, number: int, group: Group) -> Watch:
@@ -123,18 +125,23 @@ class MinibatchNoise:
         self.watch(number, group).observe(group["params"])
         if kernel.gradient_noise is None:
             return
+        rotated = {group["params"][number] for block in blocks_of(group) for number in block}
         counts = [self.sums[p].count for p in group["params"] if p in self.sums]
         count = max(counts, default=0)
         for parameter in group["params"]:
             if parameter.grad is not None:
                 gradient = local_part(aligned_gradient(parameter))
                 total = gradient.to(wide_dtype(parameter.dtype))
-                self.sums.setdefault(parameter, SumVariance(total, count)).add(total)
+                if parameter in rotated:
+                    self.totals.setdefault(parameter, []).append(total.clone())
+                else:
+                    self.sums.setdefault(parameter, SumVariance(total, count)).add(total)
 
     def forget(self) -> None:
         """Drop the micro-batches of this step."""
         self.has_batches = False
         self.sums.clear()
+        self.totals.clear()
         for watch in self.watches.values():
             watch.batches = None
 
@@ -164,7 +171,11 @@ class MinibatchNoise:
     ) -> tuple[tuple[Tensor, ...], StepInputs] | None:
         """Return the kernel's state of the observed elements, if complete, and its inputs."""
         watch, own = self.watch(number, group), [states.get(p, {}) for p in group["params"]]
-        columns = [watch.gather([state.get(name) for state in own]) for name in kernel.state_names]
+        noise_names = kernel.gradient_noise.state_names if kernel.gradient_noise else ()
+        names = [name for name in kernel.state_names if name not in noise_names]
+        columns = [watch.gather([state.get(name) for state in own]) for name in names]
+        # The response does not depend on the noise, whose estimates differ between parameters.
+        columns += [None if not columns else columns[0]] * len(noise_names)
         known = tuple(tensor for tensor in columns if tensor is not None)
         epsilon = float(group["lr"]) / group["num_data"]
         inputs = kernel.inputs(group["step"], step_size=epsilon)

@@ -10,13 +10,14 @@ from torch import Tensor
 
 from langevin.checks import check_bool, check_integer, check_number, needs
 from langevin.kernels import Kernel
-from langevin.kernels.gradient_noise import FollowedNoise
+from langevin.kernels.gradient_noise import FollowedNoise, GivenFriction, GradientNoise
 from langevin.optim.addresses import BLOCK, MAX_ADDRESS, Group
 from langevin.random.address import MAX_CHAIN, MAX_SEED, MAX_STEP
 from langevin.targets import priors
 from langevin.targets.priors import PlacedPrior, Prior, check_any_prior, place
 
-__all__ = ["CHECKED", "DEFAULTS", "MICRO_BATCHES", "REPLACEMENTS", "SUCCESSIVE", "Common", "Group"]
+__all__ = ["CHECKED", "DEFAULTS", "MICRO_BATCHES", "REPLACEMENTS", "ROTATED", "SUCCESSIVE"]
+__all__ += ["NOISES", "Common", "Group"]
 __all__ += ["build_kernel", "check_group", "check_patterns", "describe_group", "named_priors"]
 __all__ += ["prior_of_weight_decay", "refuse_unknown"]
 
@@ -27,6 +28,12 @@ CHECKED = (
 
 SUCCESSIVE, MICRO_BATCHES = FollowedNoise(), FollowedNoise(is_given=True)
 """The gradient noise of a kernel, estimated from successive gradients or by `observe`."""
+
+ROTATED = GivenFriction()
+"""The gradient noise of a kernel that takes its friction from `langevin.optim.kronecker`."""
+
+NOISES = (None, "corrected", "corrected-diagonal")
+"""Values of the setting `noise`."""
 
 REPLACEMENTS = {
     "momentum": "SGHMC(beta=...) for inertia or MSGLD(beta=..., bias_factor=...) for the paper's "
@@ -135,7 +142,7 @@ def build_kernel(
     builder: Callable[..., Kernel],
     names: tuple[str, ...],
     temperature: float,
-    noise: FollowedNoise,
+    noise: GradientNoise,
     *values: object,
 ) -> Kernel:
     """Build the kernel of a group's settings. Its step size is unused: lr may change any time."""
