@@ -15,9 +15,10 @@ from langevin.kernels.gradient_noise import GradientNoise
 from langevin.optim import addresses, gradient_checks, ranks
 from langevin.optim.cached_step import CachedOffsets, CachedStep, StepArgs, same
 from langevin.optim.entries import check_parameter, entries_of
-from langevin.optim.kronecker import blocks_of, correct_blocks
+from langevin.optim.kronecker import blocks_of, update_blocks
 from langevin.optim.loading import checked_loading
-from langevin.optim.minibatch_noise import MinibatchHeat, MinibatchNoise, is_observed
+from langevin.optim.minibatch_noise import MinibatchNoise, is_observed
+from langevin.optim.reports import NoiseReports
 from langevin.optim.settings import (
     CHECKED,
     DEFAULTS,
@@ -31,7 +32,6 @@ from langevin.optim.settings import (
     build_kernel,
     check_group,
     check_patterns,
-    describe_group,
     prior_of_weight_decay,
     refuse_unknown,
 )
@@ -42,7 +42,7 @@ from langevin.random.address import MAX_STEP
 __all__ = ["LangevinOptimizer"]
 
 
-class LangevinOptimizer(torch.optim.Optimizer):
+class LangevinOptimizer(NoiseReports):
     """Sample from ``exp(-U / temperature)`` with ``U = num_data * loss - log prior``.
 
     The loss is the mean over the batch, as for SGD; users scale nothing. A subclass names its
@@ -74,35 +74,17 @@ class LangevinOptimizer(torch.optim.Optimizer):
         >>> opt.step(); opt.zero_grad()  # doctest: +SKIP
 
     With ``noise="corrected"`` (MSGLD, ASGLD and AdaMaxSGLD, when invariant) the step corrects for
-    it, element by element, with a variance that is estimated in the same two ways. Data must then
+    it in the Kronecker eigenbasis of each layer (`langevin.optim.kronecker`), other parameters
+    element by element, with variances that are estimated in the same two ways. Data must then
     be drawn with replacement (``RandomSampler(data, replacement=True)``): the noise of reshuffled
     epochs cancels by itself, and correcting for it lowers the temperature.
-
-    Arguments that all of them take:
-
-    - `num_data`: N, the size of the training set (of a language model: the number of tokens that
-      the loss averages over).
-    - `temperature`: tau; 0 makes the sampler an optimizer.
-    - `prior`: one of `langevin.priors`, or any object with their two methods; None is flat. For
-      `by_name` give the parameters with their names, ``model.named_parameters()``. It may be
-      changed during a run: ``group["prior"] = ...``.
-    - `seed`: an int in [0, 2**64).
-    - `chain`: an int in [0, 2**32): which of the runs with this seed.
-    - `first_address`: address of the first element, in 32-bit words, a multiple of 4; later groups
-      continue it.
-    - `fused`: None uses fused CPU code, or generated code on a GPU, where possible; False always
-      uses plain torch; True fails where fused CPU code is impossible.
-    - `master`: update parameters in half precision through a float32 copy in the state, so that
-      steps below their spacing add up; False saves these four bytes per element.
-    - `weight_decay`: w > 0 is the prior N(0, 1 / (w num_data)), as in SGD; for trainers that set
-      it.
 
     Args:
         params: parameters, or groups of them; any setting may be given per group.
         lr: learning rate as in SGD; the paper's epsilon is lr / num_data. ``lr=0`` is a no-op:
             neither parameters nor averages nor counts change.
         settings: of the sampler.
-        common: those above; others raise a TypeError.
+        common: the arguments that all of them take, in `langevin.optim.settings.Common`.
     """
 
     builder: ClassVar[Callable[..., Kernel]]
@@ -311,50 +293,17 @@ class LangevinOptimizer(torch.optim.Optimizer):
         if isinstance(tensors, StepArgs):
             tensors.cached.update(group, tensors)
             return
-        blocks = blocks_of(group)
-        if blocks:
-            rotated = self._kernel(group, ROTATED)
-            corrected = correct_blocks(group, rotated, blocks, tensors, state, self._noise.totals)
-            update(who, group, rotated, [e for e in tensors if e.parameter in corrected])
-            tensors = [e for e in tensors if e.parameter not in corrected]
-            for parameter in corrected:
-                state[parameter][STEPS] += 1
-        is_stored = self._noise.store_variance(group, kernel, tensors, state)
+        self._cached_steps[number] = None
+        rotated = self._kernel(group, ROTATED) if blocks_of(group) else kernel
+        rest = update_blocks(who, group, rotated, tensors, state, self._noise.totals)
+        is_stored = self._noise.store_variance(group, kernel, rest, state)
         formula = self._kernel(group, MICRO_BATCHES) if is_stored else kernel
-        update(who, group, formula, [e for e in tensors if e.position.numel()])
+        update(who, group, formula, [e for e in rest if e.position.numel()])
         if kernel.state_names:
             for entry in tensors:
                 state[entry.parameter][STEPS] += 1
-        if not blocks:
+        if len(rest) == len(tensors):
             self._cached_steps[number] = CachedStep.of(group, kernel, offsets, tensors)
-
-    @torch.no_grad()
-    def observe(self) -> None:
-        """Record the accumulated gradients after the backward pass of a micro-batch.
-
-        Their differences give the variance of the sum, whatever the direction of the gradient and
-        its changes from step to step. Micro-batches must have equal size. Clipping or unscaling
-        before the step is detected and taken into account. A single one in a step has no variance:
-        successive gradients are then used, as without a call. `zero_grad` and `step` reset it.
-        """
-        for number, group in enumerate(self.param_groups):
-            self._noise.observe(number, group, self._kernel(group))
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Reset the gradients and the micro-batches of `observe`."""
-        super().zero_grad(set_to_none)
-        self._noise.forget()
-
-    def heat(self) -> list[MinibatchHeat]:
-        """Return the excess temperature of each group that minibatch noise causes, and its error.
-
-        The share is ``R s^2 / (2 τ)`` for noise of variance s^2 in the gradient of U. R, the total
-        response of θ to a gradient, is ε for SGLD, ``ε / (1 - β)`` for SGHMC, ``(1 + a G) ε`` with
-        a bias. It is known after 32 steps, and averages about 800. For SGNHT it is the same share
-        as for SGHMC, measured by the friction of the thermostat, which removes it.
-        """
-        groups = enumerate(self.param_groups)
-        return [self._noise.heat(k, group, self._kernel(group), self.state) for k, group in groups]
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that the next step needs, as tensors and plain values (for `weights_only`)."""
@@ -375,24 +324,6 @@ class LangevinOptimizer(torch.optim.Optimizer):
         with checked_loading(self, state_dict):
             super().load_state_dict(state_dict)
         self._has_started = False
-
-    @property
-    def description(self) -> str:
-        """What each group samples, as text."""
-        return "\n".join(map(self._describe_group, range(len(self.param_groups))))
-
-    def describe(self) -> None:
-        """Print epsilon, noise scale, SDE, target and effective temperature of each group."""
-        print(self.description)
-
-    def _describe_group(self, number: int) -> str:
-        group = self.param_groups[number]
-        if float(group["lr"]) == 0:
-            return f"group {number}: lr 0, no updates"
-        is_observed = self._noise.watch(number, group).estimator == "micro-batches"
-        kernel = self._kernel(group, MICRO_BATCHES if is_observed else SUCCESSIVE)
-        heat = self._noise.heat(number, group, kernel, self.state)
-        return describe_group(number, group, kernel, heat)
 
 
 def _gradients(tensors: list[StepArgs | list[Entry]]) -> Iterator[tuple[Tensor, Tensor]]:

@@ -28,10 +28,11 @@ from langevin.kernels import Kernel
 from langevin.kernels.gradient_noise import FollowedNoise
 from langevin.kernels.invariant import Invariant
 from langevin.optim.settings import Group
-from langevin.optim.state import BLOCK_STEPS, ESTIMATES, basis_size
+from langevin.optim.state import BLOCK_STEPS, ESTIMATES, LIMIT, basis_size
+from langevin.optim.update import update
 from langevin.targets.gradients import energy_gradient
 
-__all__ = ["PERIOD", "SMOOTHING", "Totals", "blocks_of", "correct_blocks"]
+__all__ = ["PERIOD", "SMOOTHING", "Totals", "blocks_of", "describe_blocks", "update_blocks"]
 
 PERIOD = 64
 """Steps between two refreshes of the eigenvectors; in the beginning 8, 16 and 32."""
@@ -78,25 +79,48 @@ class _Matrices(NamedTuple):
     scale: Tensor  # W
 
 
-def correct_blocks(
+def describe_blocks(group: Group) -> str:
+    """Return a line that counts what is corrected in which way; empty without a correction."""
+    blocks, parameters = blocks_of(group), group["params"]
+    if group.get("noise") not in ("corrected", "corrected-diagonal"):
+        return ""
+    members = {number for block in blocks for number in block}
+    rest = [p for number, p in enumerate(parameters) if number not in members]
+    parts = []
+    if blocks:
+        elements = sum(parameters[number].numel() for number in members)
+        parts.append(f"Kronecker eigenbasis of {len(blocks)} matrices ({elements:,} elements)")
+    if rest:
+        shapes = ", ".join(sorted({str(tuple(p.shape)) for p in rest}))
+        why = (
+            ""
+            if group["noise"] == "corrected-diagonal"
+            else f"; sides above {LIMIT}, vectors, shards"
+        )
+        elements = sum(p.numel() for p in rest)
+        parts.append(f"diagonal for {len(rest)} parameters ({elements:,} elements: {shapes}{why})")
+    return "\n  noise is corrected in the " + "; ".join(parts)
+
+
+def update_blocks(
+    who: str,
     group: Group,
     kernel: Kernel,
-    blocks: Sequence[Sequence[int]],
-    entries: Sequence[Entry],
+    entries: list[Entry],
     states: dict[Tensor, dict[str, Any]],
     totals: Totals,
-) -> set[Tensor]:
-    """Write the friction of every block with a gradient; return the parameters of these."""
-    assert isinstance(kernel, Invariant)
-    by_parameter = {entry.parameter: entry for entry in entries}
-    corrected: set[Tensor] = set()
-    for block in blocks:
+) -> list[Entry]:
+    """Update the parameters of every Kronecker block; return the other entries."""
+    by_parameter, corrected = {entry.parameter: entry for entry in entries}, []
+    for block in blocks_of(group):
         parameters = [group["params"][number] for number in block]
-        present = [by_parameter[p] for p in parameters if p in by_parameter]
-        if present:
-            _write_friction(group, kernel, present, states[present[0].parameter], totals)
-            corrected |= {entry.parameter for entry in present}
-    return corrected
+        if present := [by_parameter.pop(p) for p in parameters if p in by_parameter]:
+            own = states[present[0].parameter]
+            _write_friction(group, cast(Invariant, kernel), present, own, totals)
+            corrected += present
+    if corrected:
+        update(who, group, kernel, corrected)
+    return list(by_parameter.values())
 
 
 def _write_friction(

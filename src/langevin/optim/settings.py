@@ -50,7 +50,25 @@ DEFAULTS = {
 
 
 class Common(TypedDict, total=False):
-    """The arguments that every sampling optimizer takes."""
+    """The arguments that every sampling optimizer takes.
+
+    - `num_data`: N, the size of the training set (of a language model: the number of tokens that
+      the loss averages over).
+    - `temperature`: tau; 0 makes the sampler an optimizer.
+    - `prior`: one of `langevin.priors`, or any object with their two methods; None is flat. For
+      `by_name` give the parameters with their names, ``model.named_parameters()``. It may be
+      changed during a run: ``group["prior"] = ...``.
+    - `seed`: an int in [0, 2**64).
+    - `chain`: an int in [0, 2**32): which of the runs with this seed.
+    - `first_address`: address of the first element, in 32-bit words, a multiple of 4; later groups
+      continue it.
+    - `fused`: None uses fused CPU code, or generated code on a GPU, where possible; False always
+      uses plain torch; True fails where fused CPU code is impossible.
+    - `master`: update parameters in half precision through a float32 copy in the state, so that
+      steps below their spacing add up; False saves these four bytes per element.
+    - `weight_decay`: w > 0 is the prior N(0, 1 / (w num_data)), as in SGD; for trainers that set
+      it.
+    """
 
     num_data: Required[int]
     temperature: float
