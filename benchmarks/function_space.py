@@ -12,7 +12,8 @@ the learning rate of batches of 100 times `SMALL`.
 
 *sd* is the root of the mean over rows and outputs of E (f - mean)^2, mean and variance of the reference, over its own, with the
 standard error over chains; f are the outputs, of a classifier the probabilities. *excess* is its square minus 1, to compare with
-`predicted`, which is `heat().predictions` (`before`: before the correction), the mean over chains. *share* is the mean over elements.
+`predicted`, which is `heat().predictions` (`before`: before the correction), the mean over chains. *share* is the mean over
+elements, *effective* the effective number of parameters that `heat()` finds.
 """
 
 from __future__ import annotations
@@ -125,17 +126,22 @@ def reference(name):
         theta.grad = problem.num_data * problem.gradient(theta.detach())[0] + theta.detach()
         adam.step()
     step, length, draws = HMC[name]
-    *_, (theta, _) = hmc(problem, theta.detach(), step / 2, length, draws // 5, generator)
+    *_, (start, _) = hmc(problem, theta.detach(), step / 2, length, draws // 5, generator)
     found, rates = [], []
-    for theta, accepted in hmc(problem, theta, step, length, draws, generator):
-        found.append(problem.predictions(theta))
+    for last, accepted in hmc(problem, start, step, length, draws, generator):
+        found.append(problem.predictions(last))
         rates.append(accepted.float().mean())
     values = torch.stack(found)
     variance = values.flatten(0, 1).var(0)
     halves = [float((half - values.mean((0, 1))).square().mean() / variance.mean()) ** 0.5 for half in values.chunk(2)]
     FOLDER.mkdir(exist_ok=True)
     np.savez_compressed(
-        FOLDER / f"{name}.npz", mean=values.mean((0, 1)), variance=variance, draws=theta[: CHAINS + 2], halves=halves, rate=np.mean(rates)
+        FOLDER / f"{name}.npz",
+        mean=values.mean((0, 1)),
+        variance=variance,
+        draws=last[: CHAINS + 2],
+        halves=halves,
+        rate=np.mean(rates),
     )
     print(
         f"{name}: {problem.dim} parameters, acceptance {np.mean(rates):.2f}, sd of the two halves {halves[0]:.3f} {halves[1]:.3f},"
@@ -188,7 +194,8 @@ def row(problem, name, kind, settings, batch, steps=STEPS, burn=BURN):
         warnings.simplefilter("ignore", lv.TrustWarning)
         ratio, error, optimizer = run(problem, kind, settings, batch=batch, steps=steps, burn=burn)
         heats = optimizer.heat()
-    means = [float(np.mean([getattr(heat, key) for heat in heats])) for key in ("predictions", "before", "share", "effective_parameters")]
+    keys = ("predictions", "before", "share", "effective_parameters")
+    means = [float(np.mean([getattr(heat, key) for heat in heats])) for key in keys]
     print(
         f"  {name:28s}{ratio**0.5:7.2f} ± {error / (2 * ratio**0.5):4.2f}{ratio - 1:+9.2f}"
         + "".join(f"{value:11.2f}" for value in means)

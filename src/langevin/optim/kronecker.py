@@ -256,7 +256,7 @@ def _micro_batches(group: Group, block: Sequence[Entry], totals: Totals) -> Tens
     whole = _joined([torch.stack(one) for one in sums], first=1)
     parts = whole.diff(dim=0, prepend=torch.zeros_like(whole[:1]))
     # Clipping or unscaling has changed the sum.
-    gradient = _joined([cast(Tensor, entry.gradient).to(whole.dtype) for entry in block])
+    gradient = _joined([entry.gradient.to(whole.dtype) for entry in block])
     seen = whole[-1].square().sum()
     factor = torch.where(seen > 0, (whole[-1] * gradient).sum() / seen, 1.0)
     spread = (count / (count - 1)) ** 0.5 * group["num_data"] * factor

@@ -15,6 +15,7 @@ from langevin.execution.fused import Entry, wide_dtype
 from langevin.execution.shards import local_part
 from langevin.kernels import Kernel, StepInputs
 from langevin.kernels.base import NoiseMeter
+from langevin.kernels.invariant import Invariant
 from langevin.optim.entries import States, aligned_gradient
 from langevin.optim.kronecker import Totals, blocks_of
 from langevin.optim.settings import SUCCESSIVE, Group
@@ -61,11 +62,12 @@ class MinibatchHeat(NamedTuple):
             return f"unknown for predictions; {share}"
         known = f"{self.predictions:.2g} ± {self.predictions_error:.1g}"
         if self.is_corrected:
-            known += f" after the correction, {self.before:.2g} before it"
+            known = f"{self.before:.2g} before the correction, at least {known} after it,"
         return f"{known} of the variance of predictions; {share}"
 
 
-_UNKNOWN = MinibatchHeat(*[math.nan] * 5, estimator="", is_corrected=False)
+_NAN = math.nan
+_UNKNOWN = MinibatchHeat(_NAN, _NAN, _NAN, _NAN, _NAN, estimator="", is_corrected=False)
 
 
 def is_observed(step: int) -> bool:
@@ -125,6 +127,8 @@ class MinibatchNoise:
         watch = self.watch(number, group)
         if not isinstance(kernel, NoiseMeter):
             is_due = watch.step(group["params"], group["step"])
+            if isinstance(kernel, Invariant) and group["step"] % PERIOD == 2:
+                self._add_velocity(watch, group, states)
         elif is_due := group["step"] % PERIOD == PERIOD - 1:
             watch.look(group["params"])
             observed = self._observed(number, group, kernel, states)
@@ -166,6 +170,9 @@ class MinibatchNoise:
         is_rotated = torch.isin(watch.owners.to(shares.device), torch.tensor(rotated).to(shares))
         diagonal = float(shares[~is_rotated].sum()) if is_corrected else 0.0
         plain = 0.0 if is_corrected else total
+        if isinstance(kernel, Invariant) and not is_corrected:
+            share, unsure = _kinetic_share(watch, kernel, total)
+            plain, relative = share * plain, math.hypot(relative, unsure)
         cold = (kernel.effective_temperature or tau) / tau
         measured, doubt = (scale * value / tau for value in work)
 
@@ -179,9 +186,16 @@ class MinibatchNoise:
         return heat._replace(
             predictions=remains / effective,
             predictions_error=remains / effective * relative,
-            before=total / effective,
+            before=(total if is_corrected else plain) / effective,
             effective_parameters=effective,
         )
+
+    def _add_velocity(self, watch: Watch, group: Group, states: States) -> None:
+        """Add the kinetic energy of an invariant form, which minibatch noise raises."""
+        velocity = watch.gather([states.get(p, {}).get("velocity") for p in group["params"]])
+        if velocity is not None:
+            energy = float(torch.dot(velocity, velocity)) / group["temperature"]
+            watch.kinetic.add(energy - len(velocity))
 
     def _observed(
         self, number: int, group: Group, kernel: Kernel, states: States
@@ -211,6 +225,21 @@ class MinibatchNoise:
             found = own.variance(entry.gradient.to(own.total.dtype)) * group["num_data"] ** 2
             local_part(state["noise_variance"]).lerp_(found, SUCCESSIVE.rate(state[STEPS] + 1))
         return True
+
+
+def _kinetic_share(watch: Watch, kernel: Invariant, total: float) -> tuple[float, float]:
+    """Return how much of the noise's heat arrives, and the error; 1 where it is not known well.
+
+    In directions that relax faster than the momentum forgets, less of it does. The velocity has
+    nearly the same excess there as the position (docs/theory.md, section 6).
+    """
+    found = watch.kinetic.mean() if kernel.is_plain else None
+    if found is None or total <= 0 or kernel.average.smoothing < 0.5:
+        return 1.0, 0.0
+    share, error = (value / (total * kernel.average.smoothing**2) for value in found)
+    if error > 0.3:
+        return 1.0, 0.0
+    return min(max(share, error), 1.0), error / max(share, error)
 
 
 def _warn(who: str, number: int, lr: float, heat: MinibatchHeat, is_rotated: bool) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from langevin.execution.shards import local_part
-from langevin.optim.effective_parameters import EffectiveParameters
+from langevin.optim.effective_parameters import EffectiveParameters, Series
 
 __all__ = ["ENOUGH", "FRICTION", "PERIOD", "SumVariance", "Watch"]
 
@@ -90,6 +90,7 @@ class Watch:
         owners = [torch.full((b - a,), number) for number, a, b in self._slices]
         self.owners = torch.cat(owners) if owners else torch.zeros(0, dtype=torch.long)
         self.effective = EffectiveParameters()
+        self.kinetic = Series()  # excess of |v|^2 / τ over its value without noise
         self.estimator = ""
         self.count = 0  # estimates so far
         self._recent: list[Tensor] = []
