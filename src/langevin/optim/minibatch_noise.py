@@ -237,7 +237,7 @@ def _kinetic_share(watch: Watch, kernel: Invariant, total: float) -> tuple[float
     if found is None or total <= 0 or kernel.average.smoothing < 0.5:
         return 1.0, 0.0
     share, error = (value / (total * kernel.average.smoothing**2) for value in found)
-    if error > 0.3:
+    if error > 0.5:
         return 1.0, 0.0
     return min(max(share, error), 1.0), error / max(share, error)
 
@@ -250,9 +250,9 @@ def _warn(who: str, number: int, lr: float, heat: MinibatchHeat, is_rotated: boo
         else 0.0
     )
     excess, share = heat.predictions * factor, heat.share - _ERRORS * heat.error
-    too_much = excess > MAX_EXCESS or (not heat.is_corrected and share > MAX_EXCESS)
-    if heat.is_corrected and not too_much:
-        too_much = heat.before > MAX_ROTATED if is_rotated else share > MAX_DIAGONAL
+    limit = MAX_DIAGONAL if heat.is_corrected else MAX_EXCESS
+    too_much = excess > limit or (share > limit and not is_rotated)
+    too_much |= is_rotated and heat.before > MAX_ROTATED
     if not too_much:
         return False
     size = f"{heat.predictions:.0%} ± {heat.predictions_error:.0%}"
