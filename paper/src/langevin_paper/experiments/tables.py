@@ -79,7 +79,7 @@ def _fit(x: Array, y: Array, x_test: Array, y_test: Array, method: Method, scale
             n_jobs=settings["n_jobs"],
             **settings[method.settings["size"]],
         ).fit(x, y)
-        mean, std = model.standard_.mean, model.standard_.std
+        mean, std = model.y_mean_, model.y_std_
         targets = model.columns_(x_test).new_tensor((y_test - mean) / std)
         found = predict(model.posterior_, model.draws_, model.columns_(x_test), y=targets, interval=level, progress=False)
     seconds = time.perf_counter() - start
