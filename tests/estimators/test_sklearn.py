@@ -99,6 +99,7 @@ def test_noise_stays_between_its_bounds_for_any_weights(fitted):
 def test_the_scales_of_layers_are_found(friedman):
     """Noisy rows ask for small weights."""
     model = regressor(prior_std="auto", hidden=(16, 16)).fit(*friedman[0])
+    assert model.prior_std_ == "layers"
     sizes = [10 * 2 * 16 + 16, 16 * 16 + 16]
     first, second, _ = model.draws_.flatten(0, 1).split([*sizes, 34], -1)
     assert max(first.square().mean().sqrt(), second.square().mean().sqrt()) < 0.6
@@ -111,7 +112,7 @@ def test_the_noise_model_is_the_one_that_predicts_held_out_rows_best(capsys):
     x = rng.normal(size=(400, 1))
     settings = {"noise": "auto", "adam_steps": 600, "burn_in": 1200, "num_steps": 1200}
     heavy = regressor(**settings, verbose=1).fit(x, x[:, 0] + 0.3 * rng.standard_t(1.5, size=400))
-    assert "held-out log-likelihoods: predicted" in capsys.readouterr().out
+    assert "held-out scores: ('predicted', 1.0) -" in capsys.readouterr().out
     assert heavy.noise_ in ("student_t", "mixture")
     light = regressor(**settings).fit(x, x[:, 0] + 0.3 * rng.normal(size=400))
     assert light.noise_ == "predicted"

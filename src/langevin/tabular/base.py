@@ -35,19 +35,20 @@ from langevin.tabular.network import layer_scales, network
 from langevin.tabular.threads import run_tasks
 from langevin.targets import Posterior, priors
 from langevin.targets.likelihoods import Likelihood
-from langevin.targets.priors import PlacedPrior, Prior
 
 __all__ = ["LangevinEstimator"]
 
 GROUP = 2  # chains that run together; constant, so that results do not depend on the threads
-_ADAM, _BURN_IN, _STEPS = 800, 1600, 2400  # for up to _ROWS rows per step; fewer with more
+_ADAM, _BURN_IN, _STEPS = 800, 1600, 2048  # for up to _ROWS rows per step; fewer with more
 _ROWS = 5000
 _ALL_UP_TO, _BATCH = 10_000, 1000  # use all rows up to so many, minibatches of this size above
 _REJECTED = 0.2  # share of rejected segments above which a chain leads to a warning
-# The comparison of noise models: rows that it needs and takes at most, the share that is held out,
-# and the part of a run's steps.
+# The comparison of noise models and priors: rows that it needs and takes at most, the share that
+# is held out, and the part of a run's steps.
 _FEWEST, _MOST, _HELD_OUT, _PART = 50, 1500, 0.2, 3
 _OTHERS = range(2**31, 2**31 + GROUP)  # chains that are in no run
+
+_CHOICE = "noise and prior"
 
 _Problem = tuple[Posterior, Posterior]
 
@@ -103,7 +104,7 @@ class LangevinEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
         self.columns_ = Columns(X, y, kind, weights, self._seed_used)
         self._seen = (self.columns_.training_inputs(), targets, weights)
         self.n_inputs_ = self._seen[0].shape[1]
-        self.noise_ = self._choose()
+        self.noise_, self.prior_std_ = self._choose()
         self._sample(None)
         return self
 
@@ -190,25 +191,24 @@ class LangevinEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
             return X, y, weights
         return _safe_indexing(X, np.flatnonzero(kept)), y[kept], weights[kept]
 
-    def _network(self) -> nn.Sequential:
-        outputs = self._noises()[self.noise_][1]
+    def _network(self, noise: str) -> nn.Sequential:
+        outputs = self._noises()[noise][1]
         with fork_rng(0, Purpose.INIT, 0):  # layers draw their weights from torch's generator
             return network(self.n_inputs_, self._hidden(), outputs)
 
-    def _problem(self, noise: str, num_data: int, weights: Array | None) -> _Problem:
-        """Return the posterior under a noise model, and one with a Gaussian prior."""
-        self.noise_ = noise
-        model, likelihood = self._network(), self._noises()[noise][0]
+    def _problem(
+        self, noise: str, prior_std: float | str, num_data: int, weights: Array | None
+    ) -> _Problem:
+        """Return the posterior under a noise model and a prior, and one with a Gaussian prior."""
+        model, likelihood = self._network(noise), self._noises()[noise][0]
         likelihood = likelihood if weights is None else Weighted(likelihood)
-        prior: Prior | PlacedPrior
-        if isinstance(self.prior_std, str) and self.prior_std == "auto":
-            std, prior = 1.0, layer_scales(model, ("log_scale",) if noise == "learned" else ())
-        else:
-            condition = '> 0, or "auto"'
-            std = check_number(self._who, "prior_std", self.prior_std, condition, lambda v: v > 0)
-            prior = priors.gaussian(std)
         make = partial(Posterior, model, likelihood, num_data=num_data)
-        return make(prior=prior), make(prior=priors.gaussian(std))
+        if prior_std == "layers":
+            prior = layer_scales(model, ("log_scale",) if noise == "learned" else ())
+            return make(prior=prior), make(prior=priors.gaussian(1.0))
+        condition = '> 0, "layers" or "auto"'
+        std = check_number(self._who, "prior_std", prior_std, condition, lambda v: v > 0)
+        return make(prior=priors.gaussian(std)), make(prior=priors.gaussian(std))
 
     def _data(self) -> tuple[Tensor, Tensor]:
         inputs, targets, weights = self._seen
@@ -217,46 +217,55 @@ class LangevinEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
             targets = torch.cat([columns, torch.as_tensor(weights)[:, None]], -1)
         return inputs, targets
 
-    def _choose(self) -> str:
-        """Return the noise model that predicts held-out rows best; the first if none is better."""
-        names, (x, y), weights = list(self._noises()), self._data(), self._seen[2]
-        if len(names) == 1 or len(x) < _FEWEST:
-            return names[0]
-        seed = self._seed_used
+    def _choose(self) -> tuple[str, float | str]:
+        """Return the noise model and the prior that predict held-out rows best.
+
+        Noise models are compared under N(0, 1), with the first one unless another is better by more
+        than a standard error; priors under the first noise model.
+        """
+        noises, prior, (x, y) = list(self._noises()), self.prior_std, self._data()
+        if not isinstance(prior, str) or prior != "auto":
+            tried = [(noise, prior) for noise in noises]
+        else:
+            tried = [*((noise, 1.0) for noise in noises), (noises[0], "layers")]
+        if len(tried) == 1 or len(x) < _FEWEST:
+            return tried[0][0], tried[-1][1]
+        seed, weights = self._seed_used, self._seen[2]
         order = permutation(seed, stream(Purpose.DATA), 0, len(x))[:_MOST]
         cut = round(_HELD_OUT * len(order))
         unseen, seen = ((x[rows], y[rows]) for rows in (order[:cut], order[cut:]))
         settings = self._settings(len(seen[0])).shorter(_PART)
-        problems = [self._problem(name, len(seen[0]), weights) for name in names]
+        problems = [self._problem(*choice, len(seen[0]), weights) for choice in tried]
         run = partial(run_chains, data=seen, settings=settings, chains=_OTHERS, seed=seed)
-        tasks = [partial(run, *pair) for pair in problems]
-        found = self._run(tasks, settings.total, "noise model")
+        found = self._run([partial(run, *pair) for pair in problems], settings.total, _CHOICE)
         scores = []
         for (posterior, _), part in zip(problems, found, strict=True):
             logs = log_likelihood(posterior, part.draws.flatten(0, 1), *unseen).double()
             scores.append(logs.logsumexp(0) - math.log(len(logs)))
         means = [float(score.mean()) for score in scores]
-        best = means.index(max(means))
+        best = means.index(max(means[: len(noises)]))
         gain = scores[best] - scores[0]
-        if not gain.mean() > gain.std() / len(gain) ** 0.5:  # within a standard error
+        if not gain.mean() > gain.std() / len(gain) ** 0.5:
             best = 0
+        chosen = noises[best], tried[-1][1] if means[-1] > means[0] else tried[0][1]
         if self.verbose:
-            shown = ", ".join(f"{n} {m:.3f}" for n, m in zip(names, means, strict=True))
-            print(f"{self._who}: noise={names[best]!r}; held-out log-likelihoods: {shown}")
-        return names[best]
+            shown = ", ".join(f"{c} {m:.3f}" for c, m in zip(tried, means, strict=True))
+            print(f"{self._who}: noise and prior_std are {chosen}; held-out scores: {shown}")
+        return chosen
 
     def _sample(self, start: Tensor | None) -> None:
         data, weights = self._data(), self._seen[2]
         count, seed = check_integer(self._who, "chains", self.chains, 1), self._seed_used
         settings = self._settings(len(data[0]))
-        pair = self._problem(self.noise_, len(data[0]), weights)
+        choice = self.noise_, self.prior_std_
+        pair = self._problem(*choice, len(data[0]), weights)
         groups = [range(first, min(first + GROUP, count)) for first in range(0, count, GROUP)]
         run = partial(run_chains, *pair, data=data, settings=settings, seed=seed, start=start)
         tasks = [partial(run, chains=group) for group in groups]
         found = self._run(tasks, settings.total, "chains")
         shortest = min(part.draws.shape[1] for part in found)
         self.draws_ = torch.cat([part.draws[:, :shortest] for part in found])
-        self.posterior_ = self._problem(self.noise_, len(data[0]), None)[0]
+        self.posterior_ = self._problem(*choice, len(data[0]), None)[0]
         self.warnings_ = []
         if shortest < settings.num_draws or len(found) < len(groups):
             kept = f"{shortest} of {settings.num_draws} draws of {len(self.draws_)} chains"
@@ -276,7 +285,7 @@ class LangevinEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
         """Run tasks in threads; after Ctrl-C, return those that have draws."""
         found = run_tasks(tasks, self.n_jobs, total, bool(self.verbose), name)
         if len(done := [part for part in found if part.draws.shape[1]]) < (
-            len(tasks) if name == "noise model" else 1
+            len(tasks) if name == _CHOICE else 1
         ):
             raise KeyboardInterrupt
         return done
@@ -324,7 +333,7 @@ class LangevinEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
         check_is_fitted(self, "draws_")
         X = self._read(X, None, reset=False)
         # In float64, so that a row's prediction does not depend on the other rows.
-        wide, inputs = self._network().double(), self.columns_(X, torch.float64)
+        wide, inputs = self._network(self.noise_).double(), self.columns_(X, torch.float64)
         likelihood, num_data = self._noises()[self.noise_][0], self.posterior_.num_data
         with one_thread(), warnings.catch_warnings():
             warnings.simplefilter("ignore", TrustWarning)  # `fit` has warned already

@@ -73,12 +73,10 @@ class Settings:
         return max(self.num_draws, self.num_steps // SEGMENT)
 
     def shorter(self, part: int) -> Settings:
-        """Return settings for a part of the steps, with all rows."""
-        adam_steps, burn_in, num_steps = (
-            max(1, steps // part) for steps in (self.adam_steps, self.burn_in, self.num_steps)
-        )
+        """Return settings for half of Adam's steps and a part of the others, with all rows."""
+        burn_in, num_steps = (max(1, n // part) for n in (self.burn_in, self.num_steps))
         num_draws = max(1, min(self.num_draws, num_steps // SEGMENT))
-        return Settings(adam_steps, burn_in, num_steps, num_draws)
+        return Settings(max(1, self.adam_steps // 2), burn_in, num_steps, num_draws)
 
     @property
     def total(self) -> int:

@@ -45,18 +45,19 @@ class LangevinRegressor(RegressorMixin, LangevinEstimator):  # type: ignore[misc
             is a Gaussian with one standard deviation for all rows.
         chains: number of chains, which run in groups of two, in parallel if `n_jobs` allows.
         num_draws: draws per chain.
-        prior_std: of the weights, in units of standardised columns. "auto" gives each layer a scale
-            of its own, which is unknown too and integrated out.
+        prior_std: of the weights, in units of standardised columns; or "layers", an unknown scale
+            for each layer, integrated out. "auto" compares 1.0 and "layers" on the same held-out
+            rows; with fewer than 50 rows it is "layers". `prior_std_` is the result.
         batch_size: rows of a minibatch, for whose noise steps are corrected; None uses all rows at
             every step. "auto" is None up to 10,000 rows, and 1,000 above.
         adam_steps: of the initial networks; "auto" is 800 up to 5,000 rows (or a minibatch), fewer
             with more.
         burn_in: discarded steps in which metrics adapt; "auto" is 1,600, likewise.
-        num_steps: steps after the burn-in, at least 64 per draw; "auto" is 3,200, likewise.
+        num_steps: steps after the burn-in, at least 64 per draw; "auto" is 2,048, likewise.
         random_state: an int, or a RandomState; None is 0. The same state gives the same draws,
             whatever `n_jobs`.
         n_jobs: threads; -1 for one per core.
-        verbose: 1 shows a progress bar, and prints the noise model. Ctrl-C ends a fit early, with
+        verbose: 1 shows a progress bar, and prints the choices. Ctrl-C ends a fit early, with
             the draws so far.
 
     Example:
@@ -74,7 +75,7 @@ class LangevinRegressor(RegressorMixin, LangevinEstimator):  # type: ignore[misc
         *,
         noise: str = "auto",
         chains: int = 8,
-        num_draws: int = 50,
+        num_draws: int = 32,
         prior_std: float | str = "auto",
         batch_size: int | str | None = "auto",
         adam_steps: int | str = "auto",
@@ -213,7 +214,7 @@ class LangevinClassifier(ClassifierMixin, LangevinEstimator):  # type: ignore[mi
         hidden: sizes of the hidden layers.
         chains: number of chains.
         num_draws: draws per chain.
-        prior_std: of the weights, or "auto".
+        prior_std: of the weights, "layers" or "auto".
         batch_size: rows of a minibatch, None for all rows, or "auto".
         adam_steps: of the initial networks.
         burn_in: discarded steps in which metrics adapt.
@@ -235,7 +236,7 @@ class LangevinClassifier(ClassifierMixin, LangevinEstimator):  # type: ignore[mi
         hidden: tuple[int, ...] = (32, 32),
         *,
         chains: int = 8,
-        num_draws: int = 50,
+        num_draws: int = 32,
         prior_std: float | str = "auto",
         batch_size: int | str | None = "auto",
         adam_steps: int | str = "auto",

@@ -121,7 +121,7 @@ QUICK: dict[str, Any] = {
 SHORT: dict[str, Any] = {
     "hidden": (32, 32), "chains": 10, "num_draws": 50, "small": _lengths(800, 1600, 800), "large": _lengths(800, 3200, 1600),
 }  # fmt: skip
-FULL: dict[str, Any] = {  # the defaults of the regressor, in numbers
+FULL: dict[str, Any] = {  # ten times as long as the defaults
     "hidden": (32, 32, 32, 32), "chains": 10, "num_draws": 50,
     "small": _lengths(2000, 25_000, 25_000), "large": _lengths(2000, 25_000, 25_000),
 }  # fmt: skip
