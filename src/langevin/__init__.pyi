@@ -34,6 +34,7 @@ from langevin.targets.constraints import (
     simplex,
     unit,
 )
+from langevin.targets.pyro import from_pyro
 
 __version__: str
 
@@ -61,6 +62,7 @@ __all__ = [
     "distributed",
     "drifts",
     "execution",
+    "from_pyro",
     "function_diagnostics",
     "gradients",
     "interval",

@@ -41,7 +41,9 @@ def inference_data(
         found = "; ".join(map(str, samples.status))
         raise ValueError(f"to_arviz() needs a healthy chain with draws, got: {found}")
     draws, space = samples.draws[good], samples.space
-    posterior = {"theta": draws} if space is None else space.values(draws)
+    posterior = {"theta": draws}
+    if space is not None:
+        posterior = {**space.values(draws), **space.derived(draws)}
     stats = {
         "energy": samples.energy[good],
         "gradient_norm": samples.gradient_norm[good],
