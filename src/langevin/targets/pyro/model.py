@@ -21,7 +21,7 @@ from langevin.targets.constraints import Constraint, Values
 from langevin.targets.model import Model
 from langevin.targets.named_priors import NamedPrior
 from langevin.targets.pyro.checks import check_subsampling
-from langevin.targets.pyro.structure import first_traces, named_axes, unused
+from langevin.targets.pyro.structure import first_traces, named_axes, parents, unused
 from langevin.targets.pyro.supports import Subset, as_constraint, ends
 from langevin.targets.pyro.trace import WHO, Site, Trace, run, settings
 
@@ -74,6 +74,9 @@ class PyroModel(Model):
             self.data = (torch.arange(first.subsampled[self._plate]),)
         latent = [site for site in first.sites.values() if not site.is_observed]
         outputs = [site for site in first.sites.values() if site.is_deterministic]
+        self._typical = {site.name: site.value for site in latent}
+        with settings(dtype):
+            self._parents = dict(parents(first, self._run))
         parameters = {site.name: self._constraint(site.name, traces) for site in latent}
         prior: dict[str, NamedPrior] = {
             name: functools.partial(self._prior_of, name) for name in parameters
@@ -121,6 +124,9 @@ class PyroModel(Model):
             return functools.partial(self._bound, name, which)
 
         found = as_constraint(name, [trace.sites[name].fn for trace in traces], bound)
+        if any(callable(getattr(found, end, None)) for end in ("low", "high")):
+            names = list(self._typical)  # a flat prior shows no dependence on its bounds
+            self._parents[name] |= frozenset(names[: names.index(name)])
         if traces[0].sites[name].mask is None:
             return found
 
@@ -152,9 +158,9 @@ class PyroModel(Model):
         last = self._last
         if last is not None and last[0] is values:
             return last[1].sites[name]
+        given = {**self._typical, **{parent: values[parent] for parent in self._parents[name]}}
         with settings(self.space.dtype):
-            fill = values.get
-            found = run(self._model, lambda n, fn: fill(n), self._params, until=name)
+            found = run(self._model, lambda n, fn: given.get(n), self._params, until=name)
         return found.sites[name]
 
     def _bound(self, name: str, which: int, values: Values) -> Any:

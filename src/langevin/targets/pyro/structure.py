@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from langevin.checks import needs
+from langevin.compiler.record import UnrecordableError, Value, record, substitute
 from langevin.random import Purpose, normal, streams
 from langevin.random.torch_rng import fork_rng
 from langevin.targets.pyro.checks import check_latent, check_same_sites
 from langevin.targets.pyro.supports import feasible
 from langevin.targets.pyro.trace import WHO, Site, Trace, run, settings
 
-__all__ = ["first_traces", "named_axes", "unused"]
+__all__ = ["first_traces", "named_axes", "parents", "unused"]
 
 _RUNS = 3
 Numbers = Callable[[int], Tensor]
@@ -63,6 +64,34 @@ def unused(
         (gradient,) = torch.autograd.grad(log_density(values), values[name])
         found &= gradient == 0
     return found
+
+
+def parents(
+    trace: Trace, run_at: Callable[[dict[str, Tensor]], Trace]
+) -> Mapping[str, frozenset[str]]:
+    """Return the latent sites that the distribution of each latent site depends on."""
+    latent = {name: site.value for name, site in trace.sites.items() if not site.is_observed}
+    inputs = {name: value.clone() for name, value in latent.items()}
+
+    def log_densities() -> list[Tensor]:
+        sites = run_at(inputs).sites
+        return [sites[name].fn.log_prob(value).sum() for name, value in latent.items()]
+
+    names = list(latent)
+    try:
+        tape = record(log_densities, list(inputs.values()))
+    except UnrecordableError:  # all that come before
+        return {name: frozenset(names[:k]) for k, name in enumerate(names)}
+    found = {Value("input", k): {name} for k, name in enumerate(names)}
+    for operation in tape.operations:
+        read: list[Value] = []
+        substitute((operation.arguments, operation.options), read.append)
+        reads = {name for value in read for name in found.get(value, ())}
+        for value in operation.results:
+            if value is not None:
+                found[value] = found.get(value, set()) | reads
+    pairs = zip(names, tape.results, strict=True)
+    return {name: frozenset(found.get(value, ())) for name, value in pairs}
 
 
 def named_axes(sites: Sequence[Site]) -> Mapping[str, tuple[str, ...]]:
