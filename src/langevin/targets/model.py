@@ -63,6 +63,7 @@ class Model(Target):
     """
 
     _who, _argument = "Model", "log_likelihood"
+    _may_ignore = False  # whether the density may be constant in a parameter
     needs_data = True
 
     @known_arguments("Model")
@@ -189,7 +190,7 @@ class Model(Target):
         used = torch.autograd.grad(total, list(values.values()), allow_unused=True)
         missing = [name for name, gradient in zip(values, used, strict=True) if gradient is None]
         if missing:
-            raise self._without_gradient(missing, columns)
+            self._check_gradients(missing, columns)
         self._check_signs(columns)
 
     def _log_posterior(
@@ -209,8 +210,8 @@ class Model(Target):
             found = self.space.constrain(torch.cat(free))[0]
             return self._call(found, columns).sum() + self.log_prior(found)
 
-    def _without_gradient(self, names: list[str], columns: Sequence[Tensor]) -> Exception:
-        """Return the error for parameters without a gradient: unused, or with one that is cut."""
+    def _check_gradients(self, names: list[str], columns: Sequence[Tensor]) -> None:
+        """Fail for parameters without a gradient: unused, or with a gradient that is cut off."""
 
         def changes(name: str) -> bool:
             found = set()
@@ -222,15 +223,16 @@ class Model(Target):
             return len(found) > 1
 
         changing = [name for name in names if changes(name)]
-        if not changing:
+        if changing:
+            condition = (
+                f"a gradient for {', '.join(map(repr, changing))}: the log density depends on it, "
+                "but its gradient is 0 or cut off, as by a comparison, round(), .detach() or "
+                "torch.no_grad()"
+            )
+            raise needs(self._who, "parameters", condition, "no gradient")
+        if not self._may_ignore:
             condition = f"names that the {self._argument} or a prior depends on"
-            return needs(self._who, "parameters", condition, f"unused: {names}")
-        condition = (
-            f"a gradient for {', '.join(map(repr, changing))}: the log density depends on it, but "
-            "its gradient is 0 or cut off, as by a comparison, round(), .detach() or "
-            "torch.no_grad()"
-        )
-        return needs(self._who, "parameters", condition, "no gradient")
+            raise needs(self._who, "parameters", condition, f"unused: {names}")
 
     def _check_signs(self, columns: Sequence[Tensor]) -> None:
         """Fail if a real parameter, such as a scale, must be positive.

@@ -51,6 +51,7 @@ class PyroModel(Model):
     """
 
     _who, _argument = WHO, "model"
+    _may_ignore = True  # a uniform site that nothing reads has its prior as posterior
 
     def __init__(self, model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """See the class."""

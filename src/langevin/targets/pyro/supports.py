@@ -89,8 +89,7 @@ class Subset(Constraint):
 
 def ends(support: Any) -> tuple[End, End] | None:
     """Return the bounds of an interval, half-line or line; None for other supports."""
-    if isinstance(support, supports.independent):
-        return ends(support.base_constraint)
+    support = _base(support)
     if isinstance(support, type(supports.real)):
         return None, None
     if isinstance(support, supports.greater_than | supports.greater_than_eq):
@@ -100,6 +99,13 @@ def ends(support: Any) -> tuple[End, End] | None:
     if isinstance(support, supports.interval | supports.half_open_interval):
         return support.lower_bound, support.upper_bound
     return None
+
+
+def _base(support: Any) -> Any:
+    """Return the support of one element, inside batches, events and mixtures."""
+    while hasattr(support, "base_constraint"):
+        support = support.base_constraint
+    return support
 
 
 def feasible(name: str, fn: Any, numbers: Callable[[int], Tensor]) -> Tensor:
@@ -150,8 +156,7 @@ def as_constraint(
 
 def _own(support: Any, shape: torch.Size) -> Constraint | None:
     """Return the library's constraint of the same map, which keeps its precision in the tails."""
-    while isinstance(support, supports.independent):
-        support = support.base_constraint
+    support = _base(support)
     if isinstance(support, type(supports.simplex)) and shape[-1] > 1:
         return simplex(shape[-1], *shape[:-1])
     if isinstance(support, type(supports.ordered_vector)):
@@ -181,7 +186,7 @@ def _constant(value: Tensor, before: Values) -> Tensor:
 def _bijection(name: str, fn: Any) -> Transform:
     support = fn.support
     try:
-        bijection: Transform = biject_to(support)
+        bijection: Transform = biject_to(_base(support))
     except NotImplementedError as error:
         raise _unsupported(name, support) from error
     return bijection

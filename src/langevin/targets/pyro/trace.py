@@ -12,7 +12,7 @@ from pyro.distributions.util import scale_and_mask
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.subsample_messenger import SubsampleMessenger
 from torch import Tensor
-from torch.distributions import Distribution
+from torch.distributions import Distribution, Multinomial
 
 from langevin.checks import needs
 from langevin.targets.automatic import validation
@@ -57,8 +57,19 @@ class Site(NamedTuple):
     def log_density(self) -> Tensor:
         """Return the log density of each batch element, scaled and masked."""
         args, kwargs = self.arguments
-        logs = self.fn.log_prob(self.value, *args, **kwargs)
+        if isinstance(self.fn, Multinomial):
+            logs = _multinomial(self.fn, self.value)
+        else:
+            logs = self.fn.log_prob(self.value, *args, **kwargs)
         return scale_and_mask(logs, self.scale, self.mask)
+
+
+def _multinomial(fn: Multinomial, counts: Tensor) -> Tensor:
+    """Return the log density of counts; torch's own uses a boolean mask, which vmap rejects."""
+    logits, counts = torch.broadcast_tensors(fn.logits, counts)
+    none = counts == 0
+    terms = counts * torch.where(none, 0.0, logits) - (counts + 1).lgamma()
+    return (counts.sum(-1) + 1).lgamma() + terms.sum(-1)
 
 
 class Trace(NamedTuple):
