@@ -19,7 +19,7 @@ from langevin.targets.pyro.trace import WHO, Site, Trace, run, settings
 
 __all__ = ["first_traces", "named_axes", "parents", "unused"]
 
-_RUNS = 3
+_RUNS = 4  # in pairs of opposite values, so that a branch on a sign is seen
 Numbers = Callable[[int], Tensor]
 
 
@@ -27,10 +27,14 @@ def first_traces(model: Callable[[], Any], dtype: torch.dtype) -> list[Trace]:
     """Run a model at several values, uniform in (-2, 2) unconstrained, and compare the runs."""
     traces: list[Trace] = []
     for number in range(_RUNS):
-        at, counter = streams(Purpose.INIT, range(number, number + 1)), itertools.count()
+        at, counter = streams(Purpose.INIT, range(number // 2, number // 2 + 1)), itertools.count()
+        sign = 1 - 2 * (number % 2)
 
-        def numbers(count: int, at: range = at, site: Iterator[int] = counter) -> Tensor:
-            return 4 * torch.special.ndtr(normal(0, at, next(site), count, dtype=dtype)[0]) - 2
+        def numbers(
+            count: int, at: range = at, site: Iterator[int] = counter, sign: int = sign
+        ) -> Tensor:
+            uniform = torch.special.ndtr(normal(0, at, next(site), count, dtype=dtype)[0])
+            return sign * (4 * uniform - 2)
 
         def fill(name: str, fn: Any, numbers: Numbers = numbers) -> Tensor:
             check_latent(name, fn)
