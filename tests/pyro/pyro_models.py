@@ -91,6 +91,20 @@ def gaussian_process(x, y):
     pyro.sample("y", dist.MultivariateNormal(torch.zeros(len(x)), covariance), obs=y)
 
 
+def saas(x, y):
+    """The model of examples/saas_gp.py, as BoTorch writes it."""
+    outputscale = pyro.sample("outputscale", dist.Gamma(2.0, 0.15))
+    mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
+    noise = pyro.sample("noise", dist.Gamma(0.9, 10.0)) + 1e-4
+    tausq = pyro.sample("tausq", dist.HalfCauchy(0.1))
+    inv_length_sq = pyro.sample("inv_length_sq", dist.HalfCauchy(torch.ones(x.shape[1])).to_event(1))
+    scaled = x * (tausq * inv_length_sq).sqrt()
+    distance = ((scaled[:, None] - scaled) ** 2).sum(-1).clamp(min=1e-30).sqrt()
+    kernel = (1 + math.sqrt(5) * distance + 5 / 3 * distance**2) * torch.exp(-math.sqrt(5) * distance)
+    covariance = outputscale * kernel + noise * torch.eye(len(x))
+    pyro.sample("y", dist.MultivariateNormal(mean.expand(len(x)), covariance), obs=y)
+
+
 def multinomial(counts):
     """Proportions of categories that differ between groups: Dirichlet-multinomial counts."""
     share = pyro.sample("share", dist.Dirichlet(torch.ones(counts.shape[1])))
@@ -184,6 +198,11 @@ def _logistic_data(n=60):
     return x, (uniforms(n, shift=0.4) < torch.sigmoid(x @ torch.tensor([1.0, -0.5, 0.0]).double())).double()
 
 
+def _saas_data():
+    x = uniforms(12, 2)
+    return x, torch.sin(6 * x[:, 0]) + 0.1 * normals(12, shift=4.2)
+
+
 _TIME = torch.linspace(0.0, 3.0, 12, dtype=torch.float64)
 MODELS = {
     "eight schools": (eight_schools, (EFFECTS, ERRORS)),
@@ -193,6 +212,7 @@ MODELS = {
     "regression": (regression, _regression_data()),
     "horseshoe": (horseshoe, _sparse_data()),
     "gaussian process": (gaussian_process, (_TIME, torch.sin(2 * _TIME) + 0.1 * normals(12))),
+    "saas": (saas, _saas_data()),
     "dirichlet multinomial": (multinomial, (torch.tensor([[3.0, 5, 9], [2, 8, 7], [1, 4, 12], [6, 6, 6]]).double(),)),
     "lkj": (correlated, (normals(25, 3) @ torch.tensor([[1.0, 0.5, 0], [0, 1, 0.3], [0, 0, 2]]).double(),)),
     "random walk": (random_walk, (torch.tensor([0.2, 0.5, 1.2, 0.9, 1.4, 2.1]).double(),)),
