@@ -5,12 +5,12 @@
     python benchmarks/saas.py --n 20 --d 4 --draws 100            a trial
     python benchmarks/saas.py --out record.json                   the numbers as JSON, too
 
-Model, data and predictions are those of examples/saas_gp.py: three of the d dimensions matter; 200 more rows are the test set. Each fit
-is a fresh process with one thread, and its time starts after its imports. The log-likelihood per test row is that of the mixture over
-128 evenly spaced draws (16 for BoTorch, which keeps one in 16 of 256). BoTorch and Pyro's NUTS have BoTorch's settings: one chain, 512
-warm-up steps, 256 draws, trees up to depth 6. (BoTorch 0.18 runs numpyro's NUTS with a dense metric; earlier ones ran Pyro's.) numpyro
-has its own defaults, 1,000 warm-up steps and as many draws; ours are 8 chains. ESS is the smallest bulk ESS of the mean and of the
-logarithms of the other parameters, before thinning.
+Model, data and predictions are those of examples/saas_gp.py: three of the d dimensions matter; 200 more rows are the test
+set. Each fit is a fresh process with one thread, and its time starts after its imports. The log-likelihood per test row is
+that of the mixture over 128 evenly spaced draws (16 for BoTorch, which keeps one in 16 of 256). BoTorch and Pyro's NUTS have
+BoTorch's settings: one chain, 512 warm-up steps, 256 draws, trees up to depth 6. (BoTorch 0.18 runs numpyro's NUTS with a
+dense metric; earlier ones ran Pyro's.) numpyro has its own defaults, 1,000 warm-up steps and as many draws; ours are 8
+chains. ESS is the smallest bulk ESS of the mean and of the logarithms of the other parameters, before thinning.
 """
 
 from __future__ import annotations
