@@ -71,6 +71,30 @@ def test_supports_that_depend_on_sites_have_the_right_jacobian():
         torch.testing.assert_close(-target.evaluate(theta[None]).energy[0], exact, rtol=1e-10, atol=1e-10)
 
 
+def batches_of_factors():
+    """Supports without a constraint of ours: stacked Cholesky factors, positive ordered values, correlation matrices."""
+    pyro.sample("factors", dist.LKJCholesky(3, 2.0).expand([2]).to_event(1))
+    pyro.sample("matrix", dist.LKJ(3, 1.5))
+    pyro.sample("softplus", dist.TransformedDistribution(dist.Normal(0.0, 1.0), dist.transforms.SoftplusTransform()))
+
+
+def test_other_bijections_have_pyros_jacobian():
+    target = lv.from_pyro(batches_of_factors)
+    compare(target, potential_of(batches_of_factors, ()), at_random(target))
+
+
+def test_multinomial_counts_have_torchs_density():
+    counts = torch.tensor([[3.0, 0.0, 4.0], [1.0, 1.0, 0.0]])
+
+    def model():
+        share = pyro.sample("share", dist.Dirichlet(torch.ones(3)))
+        with pyro.plate("group", 2):
+            pyro.sample("counts", dist.Multinomial(7, share, validate_args=False), obs=counts)
+
+    target = lv.from_pyro(model)
+    compare(target, potential_of(model, ()), at_random(target))
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_is_compiled_without_replay(name):
     """An operation without C code would be replayed with a warning, which is an error here."""

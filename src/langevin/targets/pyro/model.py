@@ -184,7 +184,7 @@ class PyroModel(Model):
 
     def _log_likelihood(self, values: dict[str, Tensor]) -> Tensor:
         """Return the log density of all observed sites and factors."""
-        return self._total(self._observed(self._trace(values)), values)
+        return self._total(self._observed(self._trace(values)))
 
     def _log_likelihoods(self, values: dict[str, Tensor], rows: Tensor) -> Tensor:
         """Return the log density of each row of the subsampled plate."""
@@ -211,9 +211,9 @@ class PyroModel(Model):
             return total
         sites = self._observed(self._trace(values))
         outside = [site for site in sites if all(p.name != self._plate for p in site.plates)]
-        return total + self._total(outside, values)
+        return total + self._total(outside)
 
-    def _total(self, sites: Sequence[Site], values: dict[str, Tensor]) -> Tensor:
+    def _total(self, sites: Sequence[Site]) -> Tensor:
         total = torch.zeros((), dtype=self.space.dtype)
         for site in sites:
             total = total + site.log_density().sum()
