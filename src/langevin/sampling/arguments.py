@@ -18,7 +18,7 @@ from langevin.random.address import MAX_CHAIN, check_seed
 from langevin.sampling.config import Adaptation, Keep, MetricSetting, RunConfig
 from langevin.sampling.progress import Progress
 from langevin.targets import Target
-from langevin.targets.base import check_dim, check_target
+from langevin.targets.base import check_dim, check_target, own_data
 from langevin.targets.gradients import BATCHES, GradientFn
 from langevin.targets.metric import as_metric
 
@@ -105,6 +105,7 @@ def check_parts(who: str, kernel: Any, target: Any, data: Any, progress: Any) ->
         raise needs(who, "target", what, target.name, TypeError)
     if not isinstance(kernel, Kernel):
         raise needs(who, "sampler", "a sampler such as sgld(step_size=...)", kernel, TypeError)
+    data = own_data(target, data)
     check_target(who, target, data)
     if kernel.traits.num_noises > len(UPDATE_NOISES):
         what = f"one with at most {len(UPDATE_NOISES)} noises per element"

@@ -20,6 +20,7 @@ __all__ = [
     "check_init",
     "check_noise",
     "check_target",
+    "own_data",
 ]
 
 
@@ -75,6 +76,7 @@ class Target(ABC):
     """
 
     needs_data: bool = False  # whether `evaluate` takes rows of a data set
+    data: Any = None  # the target's own data set, for `sample` without data
     gradient_noise: float = 0.0  # std of the normal noise that the paper adds to exact gradients
     dim: int | None = None  # elements of theta, if known
     space: Space | None = None  # names and shapes of the parts of theta, if any
@@ -104,6 +106,11 @@ class Target(ABC):
 
     def check_data(self, columns: Sequence[Tensor]) -> None:  # noqa: B027 - optional to override
         """Fail if a data set's columns do not fit; called once, before a run."""
+
+
+def own_data(target: Any, data: Any) -> Any:
+    """Return the data set given, or else the target's own if it has one."""
+    return target.data if data is None and isinstance(target, Target) else data
 
 
 def check_target(who: str, target: Any, data: Any) -> Target:
