@@ -30,6 +30,7 @@ from langevin.targets.gradients import (
     with_energy,
 )
 from langevin.targets.metric import METRICS, Metric
+from langevin.targets.parameterisation import Reparameterised, Weights
 
 __all__ = ["Adaptation", "Keep", "MetricSetting", "RunConfig"]
 
@@ -44,7 +45,7 @@ class Adaptation:
     """What is adapted before a run.
 
     Args:
-        target: the target.
+        target: the target, in the coordinates in which the run begins.
         columns: its data.
         position: initial positions (chains, dim), or zeros like them.
         starts: initial positions from the caller, or None.
@@ -53,6 +54,7 @@ class Adaptation:
         moves_chains: whether chains with a mode far above the best one move to the best one.
         uses_control_variates: whether to use control variates if they reduce the cost.
         is_compiled: whether gradients are compiled.
+        names: of the parameters whose parameterisation is chosen.
     """
 
     target: Target
@@ -64,6 +66,7 @@ class Adaptation:
     moves_chains: bool
     uses_control_variates: bool
     is_compiled: bool
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,8 @@ class RunConfig:
         recipe: size and smallest curvature if `sample` chose the sampler (`sampler_at`), or None.
         warmup_gradients: gradients per chain before the run.
         batches: how minibatches are drawn, one of `gradients.BATCHES`.
+        coordinates: the target in the coordinates of the chains; None for its own. What is kept is
+            always in its own.
     """
 
     kernel: Kernel
@@ -101,6 +106,7 @@ class RunConfig:
     recipe: tuple[float, float] | None = None
     warmup_gradients: int = 0
     batches: str = "reshuffled"
+    coordinates: Reparameterised | None = None
 
     @classmethod
     def from_manifest(
@@ -109,6 +115,7 @@ class RunConfig:
         kernel: Kernel | None,
         keep: Callable[[Tensor], Tensor] | None,
         tensors: Mapping[str, Tensor],
+        target: Target,
     ) -> RunConfig:
         """Return the configuration in a run's folder, with the sampler if `sample` chose it."""
         recipe, like = manifest["recipe"], tensors["position"]
@@ -135,7 +142,7 @@ class RunConfig:
             kernel, manifest["num_steps"], manifest["warmup"], manifest["thin"], manifest["seed"],
             chains, keep or manifest["keep"], manifest["batch_size"], centre, manifest["found"],
             manifest["num_data"], recipe and (recipe[0], recipe[1]), manifest["warmup_gradients"],
-            manifest["batches"],
+            manifest["batches"], _coordinates(manifest.get("parameterisation"), target),
         )  # fmt: skip
 
     def manifest(self, position: Tensor, compile: bool | str) -> dict[str, Any]:
@@ -158,6 +165,9 @@ class RunConfig:
             "noise": noise if noise in NOISES else None,  # constant during the run
             "temperature": kernel.target_temperature,
             "temperatures": list(kernel.traits.temperatures),
+            "parameterisation": None if self.coordinates is None else [
+                part.double().tolist() for part in self.coordinates.weights
+            ],
         }  # fmt: skip
 
     def steps_per_epoch(self, target: Target) -> float | None:
@@ -213,8 +223,17 @@ class RunConfig:
             return found
         return [index for index in found if not self.kernel.explores(steps[index] - 1)]
 
+    def target_of(self, target: Target) -> Target:
+        """Return the target in the coordinates of the chains."""
+        return target if self.coordinates is None else self.coordinates
+
+    def theta(self, positions: Tensor) -> Tensor:
+        """Return positions (..., dim) of the chains in the target's own coordinates."""
+        return positions if self.coordinates is None else self.coordinates.theta(positions)
+
     def kept(self, positions: Tensor) -> Tensor:
         """Turn positions (draw, chain, dim) into what is stored, (draw, chain, ...)."""
+        positions = self.theta(positions)
         if not callable(self.keep):
             return positions
         return torch.func.vmap(torch.func.vmap(self.keep))(positions)
@@ -252,6 +271,7 @@ class RunConfig:
 
         Without a sampler the warm-up compiles the gradient by itself, and so does the run.
         """
+        target = self.target_of(target)
         addresses: dict[str, Any] = {"seed": self.seed, "chains": self.chains}
         if self.batch_size is None:
             gradient_fn = full(target, columns or None)
@@ -269,3 +289,14 @@ class RunConfig:
             gradient_fn = noisy(gradient_fn, target.gradient_noise, **addresses, like=like)
         is_compiled = is_compiled and self.recipe is not None
         return compiled(gradient_fn, len(like)) if is_compiled else gradient_fn
+
+
+def _coordinates(weights: list[list[float]] | None, target: Target) -> Reparameterised | None:
+    """Return a target in the coordinates of a manifest's weights."""
+    if weights is None:
+        return None
+    if target.conditionals is None:
+        what = "the run's own, whose priors depend on other parameters"
+        raise needs("resume", "target", what, type(target).__name__, TypeError)
+    parts = Weights(*(torch.tensor(part, dtype=torch.float64) for part in weights))
+    return Reparameterised(target, target.conditionals, parts)
