@@ -165,14 +165,11 @@ def moved_metric(
     """Return a dense metric in new coordinates, by the Jacobian at θ = `centre`; others as is."""
     if not isinstance(metric, Dense):
         return metric
-    leaf = old.position(centre[None])[0]
-
-    def across(position: Tensor) -> Tensor:
-        theta, _ = old.theta_of_one(position)
-        return new.position_of_one(theta)[0]
-
-    with validation(False):
-        jacobian = torch.func.jacfwd(across)(leaf)
+    dim = len(centre)
+    leaf = old.position(centre[None]).expand(dim, dim).clone().requires_grad_()
+    with torch.enable_grad():
+        across, _ = new.resolve(old.substitute(leaf)[0])
+        (jacobian,) = torch.autograd.grad(across.diagonal().sum(), leaf)
     root = jacobian.to(metric.root) @ metric.root
     return Dense(root) if bool(torch.isfinite(root).all()) else metric
 
