@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 _FARTHEST = 3.0  # of an anchor from the mean of the draws, in units of what is plausible
+_SAME = 0.2  # root mean square change of coordinates, in standard deviations, that is ignored
 _SIDES = 0.25, 0.75  # shares of the data below and above which an element is called by one name
 
 
@@ -49,11 +50,18 @@ class Coordinates:
     gradient_of: Callable[[Reparameterised], GradientFn]
 
     def adapted(self, draws: Tensor, gradients: Tensor) -> tuple[Coordinates, Tensor, Tensor]:
-        """Return coordinates estimated from draws and gradients (n, dim), and both in these."""
+        """Return coordinates estimated from draws and gradients (n, dim), and both in these.
+
+        They are kept if they hardly change, since new ones are recorded again.
+        """
         thetas, slopes = in_own_coordinates(self.seen, draws, gradients)
         weights = estimate_weights(self.seen, self.names, thetas, slopes)
         new = dataclasses.replace(self, seen=self.seen.with_weights(weights))
-        return new, *in_new_coordinates(new.seen, thetas, slopes)
+        positions, slopes = in_new_coordinates(new.seen, thetas, slopes)
+        change = (positions - draws).square().mean(0)
+        if bool((change < _SAME**2 * positions.var(0)).all()):
+            return self, draws, gradients
+        return new, positions, slopes
 
 
 def in_own_coordinates(

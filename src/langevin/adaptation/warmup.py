@@ -256,8 +256,10 @@ class _Warmup:
         """Adapt the coordinates to draws and gradients (n, dim); return both in the new ones."""
         if self.coordinates is None or not self.coordinates.names:
             return draws, gradients
-        old = self.coordinates.seen
+        before, old = self.coordinates, self.coordinates.seen
         self.coordinates, draws, gradients = self.coordinates.adapted(draws, gradients)
+        if self.coordinates is before:
+            return draws, gradients
         new = self.coordinates.seen
         centre, position = old.theta(self.centre), old.theta(self.state.position)
         self.metric = moved_metric(self.metric, old, new, centre)
