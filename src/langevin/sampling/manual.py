@@ -14,6 +14,7 @@ from langevin.adaptation import (
     NoiseEstimate,
     WarmupResult,
     descend,
+    describe_weights,
     describe_work,
     find_step_size,
     inertial_factor,
@@ -50,6 +51,9 @@ def tune_sampler(config: RunConfig, adaptation: Adaptation) -> tuple[RunConfig, 
     plain = dataclasses.replace(config, centre=None).gradient(target, columns, position)
     check_evaluation(target, plain, position, columns, config.chains)
     kernel, reports = config.kernel, []
+    if config.coordinates is not None:
+        theta = config.theta(position)
+        reports.append(describe_weights(config.coordinates.conditionals, config.coordinates, theta))
     if kernel.has_open_bias and kernel.step_size != AUTO:
         what = 'step_size="auto" with bias_factor="auto": they are found together'
         raise needs("sample", "sampler", what, kernel.step_size)

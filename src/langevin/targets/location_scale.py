@@ -52,8 +52,8 @@ def location_scale(prior: Distribution, constraint: Constraint) -> LocationScale
     if found is None:
         return None
     shape = constraint.shape
-    tail = shape[-1:] if found.is_factor else ()
-    location, scale = found.location.expand(shape), found.scale.expand(*shape, *tail)
+    square = (*shape, *shape[-1:]) if found.is_factor else shape
+    location, scale = found.location.expand(shape), found.scale.expand(torch.Size(square))
     return LocationScale(location, scale, found.is_factor)
 
 
