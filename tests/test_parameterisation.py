@@ -18,9 +18,10 @@ from langevin.adaptation.parameterisation import (
     in_own_coordinates,
     moved_metric,
 )
+from langevin.targets.conditionals import Weights
 from langevin.targets.gradients import compiled, full
 from langevin.targets.metric import Dense
-from langevin.targets.parameterisation import Reparameterised, Weights
+from langevin.targets.parameterisation import Reparameterised
 
 F64 = torch.float64
 COUNT = 4
@@ -218,7 +219,7 @@ def test_priors_without_location_and_scale_stay_as_written_and_say_why():
 
 
 def test_fixed_priors_are_no_conditionals_and_nothing_is_reported():
-    model = lv.Model.log_density(lambda p: -p["a"] ** 2, {"a": lv.real()}, {"a": lambda p: Normal(0.0, 1.0)})
+    model = lv.Model.log_density(lambda p: -(p["a"] ** 2), {"a": lv.real()}, {"a": lambda p: Normal(0.0, 1.0)})
     assert not model.conditionals.priors
     assert describe_weights(model.conditionals, None, some(3, 1)) == ""
 
@@ -325,7 +326,7 @@ def test_a_run_that_was_interrupted_continues_with_the_same_bits(model, samples,
 def test_a_folder_needs_a_target_whose_priors_are_known(model, tmp_path):
     lv.sample(model, **RUN, out=tmp_path / "run")
     plain = lv.targets.energy(lambda theta: theta.square().sum(), dim=6)
-    with pytest.raises(TypeError, match="resume.target=.* needs the run's own"):
+    with pytest.raises(TypeError, match=r"resume.target=.* needs the run's own"):
         lv.resume(tmp_path / "run", plain)
 
 

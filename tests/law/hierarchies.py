@@ -126,8 +126,8 @@ def two_levels(schools: int, classes: int, tau: float, width: float, error: floa
             theta = (p["mu"] + p["tau"] * p["z"])[:, None] + p["s"] * p["e"]
             return Normal(theta, error).log_prob(y).sum()
 
-        normal = dict.fromkeys(("z", "e"), Normal(0.0, 1.0))
-        return lv.Model.log_density(log_density, {**shapes, "z": lv.real(schools), "e": lv.real(schools, classes)}, {**priors, **normal})
+        names = {**shapes, "z": lv.real(schools), "e": lv.real(schools, classes)}
+        return lv.Model.log_density(log_density, names, {**priors, **dict.fromkeys(("z", "e"), Normal(0.0, 1.0))})
 
     def exact():
         axes = torch.linspace(-12, 4, 401, dtype=F64), torch.linspace(-12, 4, 401, dtype=F64)
@@ -223,7 +223,7 @@ class Found(NamedTuple):
 
 def run(hierarchy: Hierarchy, form: str, exact: tuple[Tensor, Tensor], seed: int, **settings) -> Found:
     """Sample from a form of a model by the default call."""
-    model = hierarchy.by_hand() if form == "by hand" else hierarchy.written(**({"centredness": 1.0} if form == "as written" else {}))
+    model = hierarchy.by_hand() if form == "by hand" else hierarchy.written(centredness=1.0 if form == "as written" else "auto")
     with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("always")
         samples = lv.sample(model, seed=seed, progress=False, **settings)
@@ -250,17 +250,17 @@ def rows(name: str, seeds: range) -> str:
         cost = sum(each.cost for each in found) / len(found)
         warmup = sum(each.samples.warmup_gradients for each in found) / len(found)
         warned = sum(each.warned for each in found)
-        lines.append(
-            f"{name if form == FORMS[0] else '':26}{form:12}{right:3} of {len(found)}{mean:8.1%}{sd:8.1%}{warned:8}{cost:9.1f}{warmup:9.0f}"
-        )
+        first = name if form == FORMS[0] else ""
+        counts = f"{right:3} of {len(found)}{mean:8.1%}{sd:8.1%}{warned:8}{cost:9.1f}{warmup:9.0f}"
+        lines.append(f"{first:26}{form:12}{counts}")
     return "\n".join(lines)
 
 
 if __name__ == "__main__":
     seeds = range(int(sys.argv[1]))
-    print(f"The default call of langevin {lv.__version__} on hierarchical models, {len(seeds)} seeds: python tests/law/hierarchies.py {len(seeds)}")
+    print(f"Hierarchical models, langevin {lv.__version__}, {len(seeds)} seeds: python tests/law/hierarchies.py {len(seeds)}")
     print("default: theta ~ Normal(mu, tau), reparameterised by the warm-up; as written: the same with centredness=1; by hand:")
-    print("theta = mu + tau z in the model. right: runs whose means and sds are all within 5 % of an sd and four standard errors of")
+    print("theta = mu + tau z in the model. right: runs whose means and sds are within 5 % of an sd and four standard errors of")
     print("the exact ones; the largest errors (of a mean, in sds; of an sd); runs with a warning; gradients of all chains per")
     print("effective draw of the slowest number, without the warm-up; gradients per chain of the warm-up")
     print(f"\n{'':38}{'right':>8}{'mean':>8}{'sd':>8}{'warned':>8}{'cost':>9}{'warm-up':>9}")

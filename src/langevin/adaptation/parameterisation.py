@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from langevin.targets.automatic import validation
+from langevin.targets.conditionals import Conditionals, Weights
 from langevin.targets.gradients import GradientFn
 from langevin.targets.metric import Dense, Metric
-from langevin.targets.parameterisation import Conditionals, Reparameterised, Weights
+from langevin.targets.parameterisation import Reparameterised
 
 __all__ = [
     "Coordinates",

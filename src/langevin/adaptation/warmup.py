@@ -241,11 +241,12 @@ class _Warmup:
             self.moved = int(worse.sum())
             position = torch.where(worse[:, None], centre, position)
         self.state = self._kernel().init(self._jittered(position))._replace(step=FIRST_STEP)
-        if self.coordinates is not None:  # a first estimate, from both sides of the modes
-            found = torch.cat([self.state.position, 2 * position - self.state.position])
-            parts = [self.gradient_fn(part, 0).gradient for part in found.split(len(position))]
-            self.gradients += len(parts)
-            self.reparameterise(found, torch.cat(parts))
+        if self.coordinates is not None and self.coordinates.names:
+            # A first estimate, from both sides of the modes.
+            sides = [self.state.position, 2 * position - self.state.position]
+            gradients = [self.gradient_fn(side, 0).gradient for side in sides]
+            self.gradients += len(sides)
+            self.reparameterise(torch.cat(sides), torch.cat(gradients))
 
     @property
     def reparameterised(self) -> Reparameterised | None:

@@ -20,6 +20,7 @@ from langevin.sampling.progress import Progress
 from langevin.storage import About
 from langevin.storage.checkpoint import adapted_tensors
 from langevin.targets import Target
+from langevin.targets.conditionals import Weights
 from langevin.targets.gradients import (
     GradientFn,
     compiled,
@@ -30,7 +31,7 @@ from langevin.targets.gradients import (
     with_energy,
 )
 from langevin.targets.metric import METRICS, Metric
-from langevin.targets.parameterisation import Reparameterised, Weights
+from langevin.targets.parameterisation import Reparameterised
 
 __all__ = ["Adaptation", "Keep", "MetricSetting", "RunConfig"]
 

@@ -13,7 +13,7 @@ from langevin.random.address import check_seed
 from langevin.targets.space import Space
 
 if TYPE_CHECKING:
-    from langevin.targets.parameterisation import Conditionals
+    from langevin.targets.conditionals import Conditionals
 
 __all__ = [
     "Batch",

@@ -16,10 +16,10 @@ from langevin.checks import check_function, check_integer, known_arguments, need
 from langevin.random import Purpose, normal, streams
 from langevin.targets.automatic import REDUCED, differentiate, per_chain, validation
 from langevin.targets.base import Batch, Evaluation, Target, check_init
+from langevin.targets.conditionals import Centredness, Conditionals, check_centredness
 from langevin.targets.constraints import Constraint, is_real
 from langevin.targets.data import named_columns
 from langevin.targets.named_priors import NamedPrior, check_priors, log_prior, prior_functions
-from langevin.targets.parameterisation import Centredness, Conditionals, check_centredness
 from langevin.targets.space import Space
 
 __all__ = ["Model"]

@@ -1,4 +1,4 @@
-"""Sample hierarchical parameters in coordinates in which they do not depend on their hyperparameters.
+"""Sample hierarchical parameters in coordinates that do not depend on hyperparameters.
 
 A parameter θ whose prior has location m and scale s, both functions of other parameters, is
 sampled as z, with weights p of the prior and q of the data and an anchor a per element:
@@ -20,193 +20,23 @@ positions are those of θ; only a run's state has z.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
 from typing_extensions import override
 
 from langevin.checks import needs
 from langevin.targets.automatic import differentiate, validation
 from langevin.targets.base import Batch, Evaluation, Target
-from langevin.targets.constraints import Interval
-from langevin.targets.location_scale import LocationScale, location_scale
-from langevin.targets.space import Space
+from langevin.targets.conditionals import Conditionals, Values, Weights
+from langevin.targets.location_scale import LocationScale
 
-__all__ = [
-    "Centredness",
-    "Conditionals",
-    "Reparameterised",
-    "Weights",
-    "check_centredness",
-    "starting_coordinates",
-]
-
-Centredness = float | str | Mapping[str, Any]
-"""A number in [0, 1], "auto", or one of them by name; numbers may have a parameter's shape."""
-
-Values = dict[str, Tensor]
-PriorFunction = Callable[[Values], Any]
+__all__ = ["Reparameterised", "starting_coordinates"]
 
 _CHUNK = 2**22  # numbers that are mapped at once
 _LEAST = 1e-9  # of the weight of a multivariate normal prior, which the equation divides by
-
-
-class Weights(NamedTuple):
-    """Weights of prior and data and the anchor of each element of theta, (dim,) each."""
-
-    prior: Tensor  # p
-    data: Tensor  # q
-    anchor: Tensor  # a
-
-
-@dataclass(frozen=True, eq=False)
-class Conditionals:
-    """The priors of a target that depend on other parameters, in an order for substitution.
-
-    Args:
-        space: of the target.
-        priors: functions of a dict of values that return a distribution, by name.
-        order: all names; a parameter comes after those that its prior reads.
-        left: why the others stay as written, by name.
-    """
-
-    space: Space
-    priors: Mapping[str, PriorFunction]
-    order: tuple[str, ...]
-    left: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, space: Space, priors: Mapping[str, PriorFunction]) -> Conditionals:
-        """Find the priors with a location and a scale that depend on other parameters.
-
-        Args:
-            space: of the target.
-            priors: functions of the dict of values, by name; each is called once.
-
-        Example:
-            >>> from langevin.targets.constraints import positive, real
-            >>> where = torch.float64, torch.device("cpu")
-            >>> space = Space(("x", "tau"), (real(3), positive()), *where)
-            >>> found = Conditionals.of(
-            ...     space, {"x": lambda p: torch.distributions.Normal(0.0, p["tau"])}
-            ... )
-            >>> list(found.priors), found.order
-            (['x'], ('tau', 'x'))
-        """
-        zeros = torch.zeros(space.dim, dtype=space.dtype, device=space.device)
-        values, _ = space.constrain(zeros)
-        constraints = dict(zip(space.names, space.constraints, strict=True))
-        reads: dict[str, set[str]] = {}
-        left: dict[str, str] = {}
-        for name, prior in priors.items():
-            seen = _Reads(values)
-            with torch.no_grad(), validation(False):
-                found: object = prior(seen)
-            parents = seen.names
-            if not parents:
-                continue
-            kind = type(found).__name__ if isinstance(found, Distribution) else "a log density"
-            if name in parents:
-                left[name] = "its prior reads it"
-            elif not isinstance(found, Distribution):
-                left[name] = "its prior is a log density, not a distribution"
-            elif location_scale(found, constraints[name]) is None:
-                left[name] = f"{kind} on {constraints[name]} has no location and scale"
-            else:
-                reads[name] = parents
-        bounds = {
-            name: set(space.names[: space.names.index(name)])
-            for name, constraint in constraints.items()
-            if isinstance(constraint, Interval)
-            and (callable(constraint.low) or callable(constraint.high))
-        }
-        while (order := _sorted(space.names, reads, bounds)) is None:
-            name = next(reversed(reads))
-            left[name] = "priors that read each other"
-            del reads[name]
-        return cls(space, {name: priors[name] for name in reads}, order, left)
-
-    def prior_of(self, name: str, values: Values) -> LocationScale:
-        """Return location and scale of a parameter's prior at ONE dict of values."""
-        constraint = self.space.constraints[self.space.names.index(name)]
-        found = location_scale(self.priors[name](values), constraint)
-        assert found is not None  # the family of a distribution does not depend on values
-        return found
-
-    def weights(self, centredness: Mapping[str, Any]) -> Weights:
-        """Return weights with the given centredness c: p = 1 - c, q = c; others are as written."""
-        like = torch.zeros(self.space.dim, dtype=torch.float64)
-        found = Weights(like.clone(), like + 1, like.clone())
-        for name, value in centredness.items():
-            part = self.space.slices[name]
-            shape = self.space.shapes[self.space.names.index(name)]
-            c = torch.as_tensor(value, dtype=torch.float64).expand(shape).reshape(-1)
-            found.prior[part], found.data[part] = 1 - c, c
-        return found
-
-    def moved(self, weights: Weights) -> list[str]:
-        """Return the names of the parameters with an element that is not as written."""
-        return [name for name in self.priors if (weights.prior[self.space.slices[name]] > 0).any()]
-
-
-class _Reads(Values):
-    """A dict that notes which names are read."""
-
-    def __init__(self, values: Values) -> None:
-        super().__init__(values)
-        self.names: set[str] = set()
-
-    def __getitem__(self, name: str) -> Tensor:
-        self.names.add(name)
-        return super().__getitem__(name)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self else default
-
-    def _all(self) -> None:
-        self.names |= set(super().keys())
-
-    def __iter__(self) -> Any:
-        self._all()
-        return super().__iter__()
-
-    def keys(self) -> Any:
-        self._all()
-        return super().keys()
-
-    def values(self) -> Any:
-        self._all()
-        return super().values()
-
-    def items(self) -> Any:
-        self._all()
-        return super().items()
-
-    def copy(self) -> Values:
-        self._all()
-        return super().copy()
-
-
-def _sorted(
-    names: Iterable[str], reads: Mapping[str, set[str]], bounds: Mapping[str, set[str]]
-) -> tuple[str, ...] | None:
-    """Return the names, each after those it depends on, or None if there is a cycle."""
-    left, found = list(names), []
-    while left:
-        ready = [
-            name
-            for name in left
-            if not (reads.get(name, set()) | bounds.get(name, set())) & set(left) - {name}
-        ]
-        if not ready:
-            return None
-        found += ready
-        left = [name for name in left if name not in ready]
-    return tuple(found)
 
 
 class Reparameterised(Target):
@@ -303,13 +133,13 @@ class Reparameterised(Target):
 
     def substitute(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return θ and ``log |det dθ / dz|`` of positions (n, dim)."""
-        return _run(self.theta_of_one, positions)
+        return _run(self._theta_of_one, positions)
 
     def resolve(self, thetas: Tensor) -> tuple[Tensor, Tensor]:
         """Return z and ``log |det dz / dθ|`` of θ (n, dim)."""
-        return _run(self.position_of_one, thetas)
+        return _run(self._position_of_one, thetas)
 
-    def theta_of_one(self, position: Tensor) -> tuple[Tensor, Tensor]:
+    def _theta_of_one(self, position: Tensor) -> tuple[Tensor, Tensor]:
         space = self.conditionals.space
         free = dict(zip(space.names, position.split(space.sizes), strict=True))
         values: Values = {}
@@ -322,7 +152,7 @@ class Reparameterised(Target):
             values[name], _ = self._constraints[name].constrain(free[name], values)
         return torch.cat([free[name] for name in space.names]), total
 
-    def position_of_one(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+    def _position_of_one(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         space = self.conditionals.space
         values, _ = space.constrain(theta)
         free = dict(zip(space.names, theta.split(space.sizes), strict=True))
@@ -332,26 +162,6 @@ class Reparameterised(Target):
             free[name], term = _to_z(found, self._weights[name], free[name])
             total = total - term
         return torch.cat([free[name] for name in space.names]), total
-
-
-def check_centredness(who: str, centredness: Any, space: Space) -> Centredness:
-    """Return `Model`'s argument, or fail if it does not fit the parameters."""
-    shapes = dict(zip(space.names, space.shapes, strict=True))
-    by_name = centredness if isinstance(centredness, Mapping) else {"": centredness}
-    for name, value in by_name.items():
-        if name and name not in shapes:
-            raise needs(who, "centredness", f"names among {list(space.names)}", name)
-        if isinstance(value, str) and value == "auto":
-            continue
-        what = 'numbers in [0, 1] or "auto"' + (f" for {name!r}" if name else "")
-        try:
-            numbers = torch.as_tensor(value, dtype=torch.float64)
-            numbers.expand(shapes[name] if name else ())
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise needs(who, "centredness", what, value) from error
-        if not bool(((numbers >= 0) & (numbers <= 1)).all()):
-            raise needs(who, "centredness", what, value)
-    return centredness if isinstance(centredness, str | Mapping) else float(centredness)
 
 
 def starting_coordinates(
