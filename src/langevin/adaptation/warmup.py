@@ -16,6 +16,7 @@ from torch import Tensor
 from langevin.adaptation.bias import INERTIA, inertial_factor
 from langevin.adaptation.descent import Descent, descend
 from langevin.adaptation.metric import curvature_metric, diagonal_metric, estimate_metric, kind_for
+from langevin.adaptation.parameterisation import Coordinates, moved_metric
 from langevin.adaptation.probe import FIRST_STEP
 from langevin.adaptation.work import (
     MOST,
@@ -39,11 +40,17 @@ from langevin.random import Purpose, normal, streams
 from langevin.targets import Evaluation
 from langevin.targets.gradients import GradientFn
 from langevin.targets.metric import Metric
+from langevin.targets.parameterisation import Reparameterised
 
 __all__ = ["FORCE_LIMIT", "Cheaper", "WarmupResult", "warm_up", "noisy_size", "sampler_at"]
 
-Cheaper = Callable[[Tensor, Tensor, Metric], tuple[GradientFn, float, float] | None]
-"""(mode, positions, metric) -> a gradient, its noise over signal, its cost relative to all data."""
+Cheaper = Callable[
+    [Reparameterised | None, Tensor, Tensor, Metric], tuple[GradientFn, float, float] | None
+]
+"""(coordinates, mode, positions, metric) -> a gradient, its noise over signal, its relative cost.
+
+The cost is relative to that of all data.
+"""
 
 _LARGEST = 2.0  # 2 ε + h^2 times the curvature: half the limit of stability on a Gaussian
 _WINDOWS = (75, 150, 225, 200)  # steps; after each window the metric is estimated again
@@ -88,6 +95,7 @@ class WarmupResult:
     has_jumps: bool  # the energy is discontinuous, so no step size is small enough
     centre: Tensor  # the lowest mode, (dim,)
     draws: Tensor  # some, evenly spaced, of all chains, (m, dim)
+    coordinates: Reparameterised | None  # the target in those of the positions; None for its own
 
     @property
     def kernel(self) -> Kernel:
@@ -141,14 +149,16 @@ def warm_up(
     gather: bool = True,
     temperature: float = 1.0,
     report: Callable[[int], object] = lambda gradients: None,
-    cheaper: Cheaper = lambda centre, positions, metric: None,
+    cheaper: Cheaper = lambda coordinates, centre, positions, metric: None,
     is_compiled: bool = False,
+    coordinates: Coordinates | None = None,
 ) -> WarmupResult:
     """Find initial positions, metric, step size and the other settings: a pure function.
 
     Each chain finds a mode by L-BFGS, is spread by the curvature there, and runs in windows. After
-    each window the metric is estimated from the draws (`adaptation.metric`); the step size adapts
-    all along. This takes about 1,000 gradients per chain.
+    each window the metric is estimated from the draws (`adaptation.metric`), after the coordinates
+    of hierarchical parameters (`adaptation.parameterisation`); the step size adapts all along. This
+    takes about 1,000 gradients per chain.
 
     Args:
         gradient_fn: the exact gradient.
@@ -159,15 +169,16 @@ def warm_up(
         gather: whether chains with a mode far above the best one move to the best one.
         temperature: of the target.
         report: a function of the number of gradients so far, called now and then.
-        cheaper: a function of the lowest mode (dim,), positions (chains, dim) around it and the
-            metric there. It returns a gradient to use from then on, with little noise over signal,
-            that ratio, and its cost; or None.
+        cheaper: a function of the coordinates, the lowest mode (dim,), positions (chains, dim)
+            around it and the metric there. It returns a gradient to use from then on, with little
+            noise over signal, that ratio, and its cost; or None.
         is_compiled: whether steps run as compiled code.
+        coordinates: those of `starts`, to be adapted as long as gradients are exact.
     """
     kind = metric if isinstance(metric, Metric) else kind_for(starts.shape[-1], metric)
-    walk = _Warmup(gradient_fn, chains, seed, kind, temperature, report, is_compiled)
+    walk = _Warmup(gradient_fn, chains, seed, kind, temperature, report, is_compiled, coordinates)
     walk.start(starts, gather)
-    walk.change(cheaper(walk.centre, walk.state.position, walk.metric))
+    walk.change(cheaper(walk.reparameterised, walk.centre, walk.state.position, walk.metric))
     for length in _WINDOWS if walk.is_exact else _WINDOWS[:_FEW_WINDOWS]:
         walk.adapt(length)
         walk.rescale()
@@ -186,7 +197,9 @@ class _Warmup:
         temperature: float,
         report: Callable[[int], object],
         is_compiled: bool,
+        coordinates: Coordinates | None,
     ) -> None:
+        self.coordinates = coordinates
         self.gradient_fn, self.chains, self.seed, self.kind = gradient_fn, chains, seed, kind
         self.temperature, self.report, self.is_compiled = temperature, report, is_compiled
         self.size, self.smallest_curvature, self.limit = 0.1, 1.0, _LARGEST
@@ -228,6 +241,33 @@ class _Warmup:
             self.moved = int(worse.sum())
             position = torch.where(worse[:, None], centre, position)
         self.state = self._kernel().init(self._jittered(position))._replace(step=FIRST_STEP)
+        if self.coordinates is not None and self.coordinates.names:
+            # A first estimate, from both sides of the modes.
+            sides = [self.state.position, 2 * position - self.state.position]
+            gradients = [self.gradient_fn(side, 0).gradient for side in sides]
+            self.gradients += len(sides)
+            self.reparameterise(torch.cat(sides), torch.cat(gradients))
+
+    @property
+    def reparameterised(self) -> Reparameterised | None:
+        """The target in the coordinates of the chains."""
+        return None if self.coordinates is None else self.coordinates.seen
+
+    def reparameterise(self, draws: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
+        """Adapt the coordinates to draws and gradients (n, dim); return both in the new ones."""
+        if self.coordinates is None or not self.coordinates.names:
+            return draws, gradients
+        before, old = self.coordinates, self.coordinates.seen
+        self.coordinates, draws, gradients = self.coordinates.adapted(draws, gradients)
+        if self.coordinates is before:
+            return draws, gradients
+        new = self.coordinates.seen
+        centre, position = old.theta(self.centre), old.theta(self.state.position)
+        self.metric = moved_metric(self.metric, old, new, centre)
+        self.centre = new.position(centre)
+        self.state = self.state._replace(position=new.position(position))
+        self.gradient_fn = self.coordinates.gradient_of(new)
+        return draws, gradients
 
     def change(self, cheaper: tuple[GradientFn, float, float] | None) -> None:
         """Switch to another gradient, whose noise the sampler corrects for."""
@@ -366,8 +406,11 @@ class _Warmup:
         draws = torch.cat([begun(trace) for trace in seen]).flatten(0, 1)
         gradients = torch.cat([trace.gradients for trace in seen]).flatten(0, 1)
         some = evenly_spaced(len(draws), max(100, _NUMBERS // draws.shape[-1])).to(draws.device)
+        draws, gradients = draws[some], gradients[some]
+        if self.is_exact:
+            draws, gradients = self.reparameterise(draws, gradients)
         self.metric, smallest = estimate_metric(
-            self.metric, draws[some], gradients[some], self.kind, self.temperature
+            self.metric, draws, gradients, self.kind, self.temperature
         )
         self.smallest_curvature, self.limit = max(_SMALLEST, smallest), _LARGEST
 
@@ -396,7 +439,7 @@ class _Warmup:
             cost=self.gradients + self.price * self.cheap, work=work,
             steps_per_draw=_steps_per_draw(positions.transpose(0, 1)), moved=self.moved,
             temperature=self.temperature, has_jumps=has_jumps, centre=self.centre,
-            draws=draws[evenly_spaced(len(draws), _NOISE_DRAWS)],
+            draws=draws[evenly_spaced(len(draws), _NOISE_DRAWS)], coordinates=self.reparameterised,
         )  # fmt: skip
 
     def _tail(self, traces: Sequence[Trace]) -> float:

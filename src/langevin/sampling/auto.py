@@ -13,7 +13,9 @@ from torch import Tensor
 from langevin.adaptation import (
     AFTER_WARMUP,
     MOST,
+    Coordinates,
     WarmupResult,
+    describe_weights,
     describe_work,
     find_step_size,
     noisy_size,
@@ -30,9 +32,10 @@ from langevin.sampling.arguments import check_evaluation
 from langevin.sampling.config import Adaptation, RunConfig
 from langevin.sampling.noise_correction import cheaper_gradient, correct_noise, run_noise
 from langevin.sampling.progress import progress_bar
-from langevin.targets import Evaluation
+from langevin.targets import Evaluation, Target
 from langevin.targets.gradients import GradientFn, compiled, full, in_metric, tolerant
 from langevin.targets.metric import Metric, as_metric
+from langevin.targets.parameterisation import Reparameterised
 
 __all__ = ["choose_sampler", "draw_starts", "run_warmup"]
 
@@ -59,8 +62,7 @@ def choose_sampler(config: RunConfig, adaptation: Adaptation) -> tuple[RunConfig
     step size.
     """
     target, columns, metric = adaptation.target, adaptation.columns, adaptation.metric
-    exact = full(target, columns or None)
-    exact = tolerant(compiled(exact, len(config.chains)) if adaptation.is_compiled else exact)
+    exact = _exact_gradient(target, config, adaptation)
     starts = adaptation.starts
     if starts is None:
         starts = draw_starts(exact, config, adaptation)
@@ -68,7 +70,11 @@ def choose_sampler(config: RunConfig, adaptation: Adaptation) -> tuple[RunConfig
     if not isinstance(metric, str):
         metric = as_metric("sample", metric, starts)
     found = run_warmup(exact, starts, config, adaptation, metric)
-    reports: list[str] = []
+    if found.coordinates is not None:
+        config = dataclasses.replace(config, coordinates=found.coordinates)
+        adaptation = dataclasses.replace(adaptation, target=found.coordinates)
+    target = adaptation.target
+    reports = _parameterisation(target, config, found)
     if config.batch_size is None and not target.gradient_noise:
         kernel = found.kernel
     elif config.batch_size is None or config.batches == "white":
@@ -95,6 +101,20 @@ def choose_sampler(config: RunConfig, adaptation: Adaptation) -> tuple[RunConfig
     return config, found.position
 
 
+def _exact_gradient(target: Target, config: RunConfig, adaptation: Adaptation) -> GradientFn:
+    """Return the gradient over all data of the warm-up."""
+    exact = full(target, adaptation.columns or None)
+    return tolerant(compiled(exact, len(config.chains)) if adaptation.is_compiled else exact)
+
+
+def _parameterisation(target: Target, config: RunConfig, found: WarmupResult) -> list[str]:
+    """Return the report of the parameters whose priors depend on others, or nothing."""
+    if target.conditionals is None:
+        return []
+    report = describe_weights(target.conditionals, config.coordinates, config.theta(found.draws))
+    return [report] if report else []
+
+
 def run_warmup(
     exact: GradientFn,
     starts: Tensor,
@@ -109,21 +129,26 @@ def run_warmup(
         raise needs("sample", "sampler", what, temperature)
 
     def cheaper(
-        centre: Tensor, positions: Tensor, metric: Metric
+        coordinates: Reparameterised | None, centre: Tensor, positions: Tensor, metric: Metric
     ) -> tuple[GradientFn, float, float] | None:
-        found = cheaper_gradient(
-            config, adaptation.target, adaptation.columns, centre, positions, metric
-        )
+        seen = adaptation.target if coordinates is None else coordinates
+        found = cheaper_gradient(config, seen, adaptation.columns, centre, positions, metric)
         if found is None or not adaptation.is_compiled:
             return found
         return compiled(found[0], len(config.chains)), *found[1:]
 
+    def exact_gradient(seen: Reparameterised) -> GradientFn:
+        return _exact_gradient(seen, config, adaptation)
+
+    coordinates = None
+    if config.coordinates is not None:
+        coordinates = Coordinates(config.coordinates, adaptation.names, exact_gradient)
     show = None if callable(progress) else progress
     with progress_bar(show, "warm-up", 0, _GRADIENTS) as report:
         return warm_up(
             exact, starts, chains=config.chains, seed=config.seed, metric=metric,
             gather=adaptation.moves_chains, temperature=temperature, report=report,
-            cheaper=cheaper, is_compiled=adaptation.is_compiled,
+            cheaper=cheaper, is_compiled=adaptation.is_compiled, coordinates=coordinates,
         )  # fmt: skip
 
 
