@@ -15,7 +15,15 @@ from torch import Tensor
 
 from langevin.adaptation.bias import INERTIA, inertial_factor
 from langevin.adaptation.descent import Descent, descend
-from langevin.adaptation.metric import curvature_metric, diagonal_metric, estimate_metric, kind_for
+from langevin.adaptation.identified import check_identified, flat_directions
+from langevin.adaptation.metric import (
+    curvature,
+    curvature_metric,
+    diagonal_metric,
+    estimate_metric,
+    kind_for,
+)
+from langevin.adaptation.modes import Modes, allocate, explore, find_modes, labels
 from langevin.adaptation.probe import FIRST_STEP
 from langevin.adaptation.work import (
     MOST,
@@ -58,6 +66,8 @@ _NUMBERS = 2**23  # of draws that a metric is estimated from
 _ATTEMPTS = 6  # at the final step size
 _NOISE_DRAWS = 127  # draws for estimating gradient noise; odd, so that chains take turns
 _MEASURE = 200  # steps that measure the final step size, after half as many that adapt it
+_LOWER = 0.1  # by which a mode of the further searches must be below those of the chains
+_CROSSING = 500  # steps of the test of whether chains cross between modes
 _STRESS, _STRESS_STEPS = 2.0, 400  # the test of the tails: steps of twice the size
 _HEAVY = 32.0  # kurtosis of R from which tails are tested; a Gaussian has 3
 _MOST_SQUARE = 100.0  # cap of R^2 in that test
@@ -86,8 +96,10 @@ class WarmupResult:
     moved: int  # chains that moved to the best mode
     temperature: float
     has_jumps: bool  # the energy is discontinuous, so no step size is small enough
-    centre: Tensor  # the lowest mode, (dim,)
+    centre: Tensor  # the mode with the largest mass, (dim,)
     draws: Tensor  # some, evenly spaced, of all chains, (m, dim)
+    modes: Modes  # that the search found, if there are several
+    mode_path: Tensor  # the mode of each chain at each step of a test run, (steps, chains)
 
     @property
     def kernel(self) -> Kernel:
@@ -139,6 +151,8 @@ def warm_up(
     seed: int,
     metric: str | Metric = "auto",
     gather: bool = True,
+    further: Tensor | None = None,
+    name_of: Callable[[int], str] = "theta[{}]".format,
     temperature: float = 1.0,
     report: Callable[[int], object] = lambda gradients: None,
     cheaper: Cheaper = lambda centre, positions, metric: None,
@@ -157,6 +171,9 @@ def warm_up(
         seed: an int in [0, 2**64).
         metric: "auto", "diagonal", "dense" or "low_rank", or a fixed metric.
         gather: whether chains with a mode far above the best one move to the best one.
+        further: more positions from which to search for modes, or None. If there are several modes,
+            chains start in them in proportion to their mass.
+        name_of: names an element of theta.
         temperature: of the target.
         report: a function of the number of gradients so far, called now and then.
         cheaper: a function of the lowest mode (dim,), positions (chains, dim) around it and the
@@ -166,7 +183,7 @@ def warm_up(
     """
     kind = metric if isinstance(metric, Metric) else kind_for(starts.shape[-1], metric)
     walk = _Warmup(gradient_fn, chains, seed, kind, temperature, report, is_compiled)
-    walk.start(starts, gather)
+    walk.start(starts, gather, further, name_of)
     walk.change(cheaper(walk.centre, walk.state.position, walk.metric))
     for length in _WINDOWS if walk.is_exact else _WINDOWS[:_FEW_WINDOWS]:
         walk.adapt(length)
@@ -195,8 +212,15 @@ class _Warmup:
         self.runner: Runner | None = None
         self.seen: list[Trace] = []
         self.noise: GradientNoise | None = None
+        self.modes = Modes([], torch.zeros(0), 0)
 
-    def start(self, starts: Tensor, gather: bool) -> None:
+    def start(
+        self,
+        starts: Tensor,
+        gather: bool,
+        further: Tensor | None,
+        name_of: Callable[[int], str],
+    ) -> None:
         """Find initial positions by L-BFGS, and the metric there."""
         found = descend(self.gradient_fn, starts, tolerance=0.01 * self.temperature)
         if found.is_lost.all() or ran_off(found.position, found.energy).any():
@@ -209,13 +233,26 @@ class _Warmup:
         self.gradients += found.evaluations
         if not found.is_done.all() and dim <= _DENSE_PATH:
             position, energy = self._widest(found)
+        modes = self._modes(found, further if found.is_done.all() else None)
+        if len(modes.modes) == 1 and modes.modes[0].energy < float(energy.min()) - _LOWER:
+            position = modes.modes[0].position.repeat(len(position), 1)
+            energy = torch.full_like(energy, modes.modes[0].energy)
+            self.moved = len(position)
         best = int(energy.argmin())
-        self.centre = centre = position[best]
+        self.centre = centre = modes.modes[0].position if modes.modes else position[best]
         taken = 0
         if isinstance(self.kind, Metric):
             self.metric = self.kind
         elif self.kind == "dense":
-            self.metric, taken = curvature_metric(self.gradient_fn, centre, len(self.chains))
+            around = modes.modes[0].curvature if modes.modes else None
+            if around is None:
+                around = curvature(self.gradient_fn, centre, len(self.chains))
+                taken = around.gradients
+            self.metric = around.metric
+            flat = flat_directions(
+                self.gradient_fn, around, centre, len(self.chains), self.temperature
+            )
+            check_identified(flat, name_of)
         else:
             self.metric, stiffness, taken = diagonal_metric(
                 self.gradient_fn, centre, self.seed, self.chains
@@ -223,11 +260,28 @@ class _Warmup:
             self.size = min(self.size, 0.1 / stiffness)
         self.gradients += taken
         self.report(self.gradients)
-        if gather:
+        if len(modes.modes) > 1:
+            self.modes = modes
+            position = self._in_modes(allocate(modes.weights, len(self.chains)))
+        elif gather:
             worse = energy - energy[best] > self.temperature * (_WORSE + dim)
-            self.moved = int(worse.sum())
+            self.moved += int(worse.sum())
             position = torch.where(worse[:, None], centre, position)
         self.state = self._kernel().init(self._jittered(position))._replace(step=FIRST_STEP)
+
+    def _modes(self, found: Descent, further: Tensor | None) -> Modes:
+        """Search for modes from further positions; return those of both searches."""
+        if further is None or not len(further):
+            return Modes([], found.energy[:0], 0)
+        more = explore(self.gradient_fn, further, self.temperature)
+        chains = len(self.chains)
+        modes = find_modes(self.gradient_fn, [found, more], chains, self.temperature)
+        self.gradients += -(-(more.total + modes.gradients) // chains)
+        return modes
+
+    def _in_modes(self, where: Tensor) -> Tensor:
+        """Return the positions of the modes of the chains."""
+        return torch.stack([mode.position for mode in self.modes.modes])[where]
 
     def change(self, cheaper: tuple[GradientFn, float, float] | None) -> None:
         """Switch to another gradient, whose noise the sampler corrects for."""
@@ -389,15 +443,29 @@ class _Warmup:
             has_jumps, taken = find_jumps(self.gradient_fn, traces, self.temperature)
             self._taken(taken)
         positions = torch.cat([trace.positions for trace in traces])
-        draws = positions.flatten(0, 1)
+        draws, last = positions.flatten(0, 1), self.state.position
+        mode_path = self._cross()
         return WarmupResult(
             metric=self.metric, size=self.size, smallest_curvature=self.smallest_curvature,
-            position=self.state.position, gradients=self.gradients, cheap=self.cheap,
+            position=last, gradients=self.gradients, cheap=self.cheap,
             cost=self.gradients + self.price * self.cheap, work=work,
             steps_per_draw=_steps_per_draw(positions.transpose(0, 1)), moved=self.moved,
             temperature=self.temperature, has_jumps=has_jumps, centre=self.centre,
             draws=draws[evenly_spaced(len(draws), _NOISE_DRAWS)],
+            modes=self.modes, mode_path=mode_path,
         )  # fmt: skip
+
+    def _cross(self) -> Tensor:
+        """Return the mode of each chain at each step of a test run, which begins in all modes."""
+        number = len(self.modes.modes)
+        if number < 2:
+            return torch.zeros(0, len(self.chains), dtype=torch.long)
+        first = torch.arange(len(self.chains), device=self.centre.device) % number
+        start = self._jittered(self._in_modes(first))
+        step = self.state.step
+        self.state = self._kernel().init(start)._replace(step=step)
+        positions = torch.cat([trace.positions for trace in self.run(_CROSSING)])
+        return labels(self.modes, positions, first, self.temperature)
 
     def _tail(self, traces: Sequence[Trace]) -> float:
         """Return the RMS of R in steps of twice the size, if few steps make up most of it; else 0.
