@@ -92,7 +92,8 @@ def _reduced(basis: Tensor) -> Tensor:
         others = torch.arange(len(rows)) != index
         rows[others] -= rows[others][:, pivot, None] * rows[index]
     rows = rows / rows.abs().amax(1, keepdim=True).clamp(min=1e-300)
-    return torch.where(rows.abs() < _SMALL, torch.zeros_like(rows), rows)
+    rows = torch.where(rows.abs() < _SMALL, torch.zeros_like(rows), rows)
+    return rows[(rows != 0).int().argmax(1).argsort(stable=True)]
 
 
 def check_identified(directions: Tensor, name_of: Callable[[int], str]) -> None:

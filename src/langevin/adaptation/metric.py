@@ -96,7 +96,7 @@ def curvature_metric(gradient_fn: GradientFn, centre: Tensor, chains: int) -> tu
 
 def diagonal_metric(
     gradient_fn: GradientFn, centre: Tensor, seed: int, chains: range
-) -> tuple[Metric, float, int]:
+) -> tuple[Diagonal, float, int]:
     """Return a diagonal metric, the largest curvature in it, and the gradients taken per chain.
 
     ``E[z * (H z)]`` over random signs z is the diagonal of the Hessian (Hutchinson); products are

@@ -42,10 +42,12 @@ _PATH = 15  # positions on that path
 _MOST = 12  # modes that are kept
 _FLAT = 1e-6  # smallest eigenvalue of the scaled Hessian of a mode
 _UNDONE = 0.1  # decrease of the energy, in units of τ, that a Newton step from a mode may promise
+_POLISHED = 1e-6  # tolerance of the search that is continued from a new mode, in units of τ
 _NEAR = 2.0  # standard deviations of a mode within which an end belongs to it
 _LIGHT = 1e-6  # share of the mass below which a mode is ignored
 _MARGIN = 20.0  # ratio of densities from which a chain has crossed to another mode
-_SHIFT = 0.1  # error of a mean, in standard deviations, or of a standard deviation, that matters
+_SHIFT = 0.1  # random error of a mean, in standard deviations, or of a standard deviation
+_UNSEEN = 0.05  # the same, of a mode that no chain reaches
 
 
 class Mode(NamedTuple):
@@ -116,23 +118,35 @@ def find_modes(
     position = torch.cat([found.position[found.is_done] for found in searches])
     energy = torch.cat([found.energy[found.is_done] for found in searches])
     taken, modes, others = 0, list[Mode](), list[Mode]()
+
+    def is_known(end: Tensor, height: float) -> bool:
+        nonlocal taken
+        known = [*modes, *others]
+        if any(_is_near(mode, end, height, temperature) for mode in known):
+            return True
+        joined, number = _is_joined(gradient_fn, known, end, height, chains, temperature)
+        taken += number
+        return joined
+
     for index in energy.argsort(stable=True).tolist():
         end, height = position[index], float(energy[index])
         if len(modes) == _MOST or not math.isfinite(height):
             break
-        known = [*modes, *others]
-        if any(_is_near(mode, end, height, temperature) for mode in known):
+        if is_known(end, height):
             continue
-        joined, number = _is_joined(gradient_fn, known, end, height, chains, temperature)
-        taken += number
-        if joined:
+        # Curved valleys are flat along their floor, where a search stops early.
+        polished = descend(gradient_fn, end[None], _EVALUATIONS, _POLISHED * temperature)
+        end, height = polished.position[0], float(polished.energy[0])
+        taken += polished.total
+        if is_known(end, height):
             continue
         found = curvature(gradient_fn, end, chains)
         taken += chains * found.gradients + 1
         slope = gradient_fn(end[None], 0).gradient[0]
         volume = 0.5 * (2 * found.width.double().log().sum() - found.values.abs().log().sum())
         mode = Mode(end, height, found, float(volume))
-        is_mode = float(found.values.min()) > _FLAT and found.decrement(slope) < _UNDONE * temperature
+        is_steep = float(found.values.min()) > _FLAT
+        is_mode = is_steep and found.decrement(slope) < _UNDONE * temperature
         (modes if is_mode else others).append(mode)
     if not modes:
         return Modes([], energy.new_zeros(0), taken)
@@ -206,7 +220,8 @@ def rarely_crossed(modes: Modes, found: Tensor, steps: int, temperature: float =
 
     In `steps` steps a mode of weight w, which chains leave at the rate r, is visited ``n = w r
     steps`` times, so that its share of the draws has the relative error ``sqrt(2 / n)``. It matters
-    if that shifts a mean by more than `_SHIFT` standard deviations, or changes one by that share.
+    if that shifts a mean by more than `_SHIFT` standard deviations, or changes one by that share;
+    for a mode that chains never leave, `_UNSEEN`.
 
     Args:
         modes: two or more.
@@ -224,7 +239,7 @@ def rarely_crossed(modes: Modes, found: Tensor, steps: int, temperature: float =
         spread = 1 + weight * (1 - weight) * square  # of the variance, by the mode
         shift = error * weight * (square / spread) ** 0.5
         widening = 0.5 * error * weight * (1 - weight) * square / spread
-        if max(shift, widening) > _SHIFT:
+        if max(shift, widening) > (_SHIFT if rate > 0 else _UNSEEN):
             rare.append(index)
     return rare
 

@@ -46,7 +46,7 @@ from langevin.kernels.samplers import msgld
 from langevin.random import Purpose, normal, streams
 from langevin.targets import Evaluation
 from langevin.targets.gradients import GradientFn
-from langevin.targets.metric import Metric
+from langevin.targets.metric import Dense, Diagonal, Metric
 
 __all__ = ["FORCE_LIMIT", "Cheaper", "WarmupResult", "warm_up", "noisy_size", "sampler_at"]
 
@@ -61,7 +61,9 @@ _WORSE = 15  # a mode whose energy is higher by this plus dim has less than e^-1
 _CLIMB = 30, 3  # a chain has diverged if its energy rises by 30 + 3 dim in a burst
 _LOST = 20  # bursts with a diverged chain before the warm-up fails
 _BURST = 25  # steps between two changes of the step size
-_DENSE_PATH = 100  # dimensions up to which positions along the descent are compared
+_DENSE_PATH = 100  # dimensions up to which masses along the descent come from all curvatures
+_DENSE_IF_SLOW = 2000  # dimensions up to which a metric becomes dense where low rank is too little
+_SLOW = 20.0  # steps per effective sample from which it does
 _NUMBERS = 2**23  # of draws that a metric is estimated from
 _ATTEMPTS = 6  # at the final step size
 _NOISE_DRAWS = 127  # draws for estimating gradient noise; odd, so that chains take turns
@@ -188,7 +190,14 @@ def warm_up(
     for length in _WINDOWS if walk.is_exact else _WINDOWS[:_FEW_WINDOWS]:
         walk.adapt(length)
         walk.rescale()
-    return walk.settle(_MEASURE)
+    found = walk.settle(_MEASURE)
+    if metric == "auto" and walk.needs_dense(found.steps_per_draw):
+        walk.densify()
+        for length in _WINDOWS[-_FEW_WINDOWS:]:
+            walk.adapt(length)
+            walk.rescale()
+        found = walk.settle(_MEASURE)
+    return found
 
 
 class _Warmup:
@@ -231,7 +240,7 @@ class _Warmup:
             )
         dim, position, energy = starts.shape[-1], found.position, found.energy
         self.gradients += found.evaluations
-        if not found.is_done.all() and dim <= _DENSE_PATH:
+        if not found.is_done.all():
             position, energy = self._widest(found)
         modes = self._modes(found, further if found.is_done.all() else None)
         if len(modes.modes) == 1 and modes.modes[0].energy < float(energy.min()) - _LOWER:
@@ -283,6 +292,20 @@ class _Warmup:
         """Return the positions of the modes of the chains."""
         return torch.stack([mode.position for mode in self.modes.modes])[where]
 
+    def needs_dense(self, steps_per_draw: float) -> bool:
+        """Return whether a low-rank metric leaves chains slow where a dense one is affordable."""
+        is_small = len(self.centre) <= _DENSE_IF_SLOW
+        return self.kind == "low_rank" and self.is_exact and is_small and steps_per_draw > _SLOW
+
+    def densify(self) -> None:
+        """Continue with a dense metric, at first that of the curvature at the mode."""
+        self.kind, self.size = "dense", 0.1
+        self.metric, taken = curvature_metric(self.gradient_fn, self.centre, len(self.chains))
+        self.gradients += taken
+        self.runner = None
+        self.limit = _LARGEST
+        self.state = self._kernel().init(self.state.position)._replace(step=self.state.step)
+
     def change(self, cheaper: tuple[GradientFn, float, float] | None) -> None:
         """Switch to another gradient, whose noise the sampler corrects for."""
         self.is_exact = cheaper is None
@@ -324,10 +347,17 @@ class _Warmup:
         """
         best, masses, energies = int(found.energy.argmin()), [], []
         for position in found.path:
-            metric, taken = curvature_metric(self.gradient_fn, position[best], len(self.chains))
+            metric: Dense | Diagonal
+            if position.shape[-1] <= _DENSE_PATH:
+                metric, taken = curvature_metric(self.gradient_fn, position[best], len(self.chains))
+                volume = torch.linalg.slogdet(metric.root.double()).logabsdet
+            else:
+                metric, _, taken = diagonal_metric(
+                    self.gradient_fn, position[best], self.seed, self.chains
+                )
+                volume = metric.std.double().log().sum()
             energies.append(self.gradient_fn(position, 0).energy)
             self.gradients += taken + 1
-            volume = torch.linalg.slogdet(metric.root.double()).logabsdet
             mass = float(volume - energies[-1][best] / self.temperature)
             masses.append(mass if math.isfinite(mass) else -math.inf)
         index = masses.index(max(masses))

@@ -24,6 +24,7 @@ from langevin.adaptation import (
 )
 from langevin.adaptation.metric import kind_for
 from langevin.adaptation.modes import STARTS, allocate, describe_rare, rarely_crossed, wide_starts
+from langevin.adaptation.tails import describe_tails, tail_indices
 from langevin.checks import level_of_caller, needs
 from langevin.diagnostics.trust import TrustWarning
 from langevin.kernels import Kernel, Scaled
@@ -91,6 +92,8 @@ def choose_sampler(config: RunConfig, adaptation: Adaptation) -> tuple[RunConfig
         warnings.warn(message, TrustWarning, stacklevel=level_of_caller())
     if len(found.modes.modes) > 1:
         _warn_of_modes(found, config, adaptation, config.num_steps * thin)
+    if found.cheap == 0 and not target.gradient_noise:
+        _warn_of_tails(exact, found, config, adaptation)
     config = dataclasses.replace(
         config, kernel=kernel, num_steps=warmup + config.num_steps * thin, warmup=warmup,
         thin=thin, tuning=report, recipe=(found.size, found.smallest_curvature),
@@ -159,6 +162,18 @@ def _warn_of_modes(
             found.modes, rare, found.mode_path, allocate(found.modes.weights, len(config.chains)),
             _name_of(adaptation), found.temperature,
         )  # fmt: skip
+        warnings.warn(message, TrustWarning, stacklevel=level_of_caller())
+
+
+def _warn_of_tails(
+    exact: GradientFn, found: WarmupResult, config: RunConfig, adaptation: Adaptation
+) -> None:
+    """Warn if a density falls so slowly that standard deviations are infinite or unreliable."""
+    middle, width = found.draws.median(0).values, found.draws.std(0)
+    chains = len(config.chains)
+    indices, elements, _ = tail_indices(exact, middle, width, chains, found.temperature)
+    message = describe_tails(indices, elements.tolist(), _name_of(adaptation))
+    if message is not None:
         warnings.warn(message, TrustWarning, stacklevel=level_of_caller())
 
 
