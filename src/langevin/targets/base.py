@@ -109,6 +109,13 @@ class Target(ABC):
         """
         return None
 
+    def explore(self, count: int, seed: int = 0) -> Tensor | None:
+        """Return positions (count, dim) from which to search for modes, or none, (0, dim).
+
+        `sample` takes None as wide uniform distributions.
+        """
+        return None
+
     def as_columns(self, who: str, data: Any) -> tuple[Tensor, ...]:
         """Return data as columns: finite tensors of the same length."""
         return check_columns(who, data)

@@ -20,6 +20,7 @@ from langevin.targets.conditionals import Centredness, Conditionals, check_centr
 from langevin.targets.constraints import Constraint, is_real
 from langevin.targets.data import named_columns
 from langevin.targets.named_priors import NamedPrior, check_priors, log_prior, prior_functions
+from langevin.targets.prior_draws import draw_from_priors
 from langevin.targets.space import Space
 
 __all__ = ["Model"]
@@ -376,6 +377,11 @@ class Model(Target):
         at = streams(Purpose.INIT, check_init(chains, seed, first_chain))
         drawn = normal(seed, at, 0, self.dim, dtype=self.space.dtype)
         return 4 * torch.special.ndtr(drawn) - 2
+
+    @override
+    def explore(self, count: int, seed: int = 0) -> Tensor:
+        """Draw positions (count, dim) from the priors, where to search for modes."""
+        return draw_from_priors(self.space, self.prior, count, seed)
 
 
 def _column_names(function: Callable[..., object]) -> tuple[str, ...]:
