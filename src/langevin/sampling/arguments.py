@@ -18,9 +18,10 @@ from langevin.random.address import MAX_CHAIN, check_seed
 from langevin.sampling.config import Adaptation, Keep, MetricSetting, RunConfig
 from langevin.sampling.progress import Progress
 from langevin.targets import Target
-from langevin.targets.base import check_dim, check_target
+from langevin.targets.base import check_dim, check_target, own_data
 from langevin.targets.gradients import BATCHES, GradientFn
 from langevin.targets.metric import as_metric
+from langevin.targets.parameterisation import starting_coordinates
 
 __all__ = ["Settings", "check_evaluation", "check_parts", "configure"]
 
@@ -82,15 +83,21 @@ def configure(target: Target, given: Settings) -> tuple[RunConfig, Adaptation]:
     elif batches == "reshuffled" and kernel.traits.needs_full_energy:
         what = f'"white" or "auto" for {kernel.name}, which needs independent minibatches'
         raise needs("sample", "batches", what, batches)
+    centre = _centre(sampler, control_variate, position, batch_size)
+    adapts = sampler is None and isinstance(metric, str)  # a given metric has coordinates
+    coordinates, names = starting_coordinates("sample", target, adapts)
+    if coordinates is not None:
+        starts, centre = (None if x is None else coordinates.position(x) for x in (starts, centre))
+        position = position if starts is None else starts
+        target = coordinates
     config = RunConfig(
         kernel.for_run(warmup, position), steps, warmup, thin, seed,
-        range(first_chain, first_chain + len(position)), keep, batch_size,
-        _centre(sampler, control_variate, position, batch_size),
+        range(first_chain, first_chain + len(position)), keep, batch_size, centre,
         num_data=len(columns[0]) if columns else None,
-        batches=_resolve_batches(batches, batch_size, corrects),
+        batches=_resolve_batches(batches, batch_size, corrects), coordinates=coordinates,
     )  # fmt: skip
     adaptation = Adaptation(
-        target, columns, position, starts, metric, progress,
+        target, columns, position, starts, metric, progress, names=tuple(names),
         moves_chains=sampler is None and given["init"] is None,
         uses_control_variates=isinstance(control_variate, str),
         is_compiled=sampler is None and compile is not False and position.is_cpu,
@@ -105,6 +112,7 @@ def check_parts(who: str, kernel: Any, target: Any, data: Any, progress: Any) ->
         raise needs(who, "target", what, target.name, TypeError)
     if not isinstance(kernel, Kernel):
         raise needs(who, "sampler", "a sampler such as sgld(step_size=...)", kernel, TypeError)
+    data = own_data(target, data)
     check_target(who, target, data)
     if kernel.traits.num_noises > len(UPDATE_NOISES):
         what = f"one with at most {len(UPDATE_NOISES)} noises per element"

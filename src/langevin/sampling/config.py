@@ -21,6 +21,7 @@ from langevin.sampling.progress import Progress
 from langevin.serialization import Json
 from langevin.storage.checkpoint import adapted_tensors
 from langevin.targets import Target
+from langevin.targets.conditionals import Weights
 from langevin.targets.gradients import (
     GradientFn,
     compiled,
@@ -31,6 +32,7 @@ from langevin.targets.gradients import (
     with_energy,
 )
 from langevin.targets.metric import METRICS, Metric
+from langevin.targets.parameterisation import Reparameterised
 
 __all__ = ["Adaptation", "Inputs", "Keep", "MetricSetting", "RunConfig"]
 
@@ -54,7 +56,7 @@ class Adaptation:
     """What is adapted before a run.
 
     Args:
-        target: the target.
+        target: the target, in the coordinates in which the run begins.
         columns: its data.
         position: initial positions (chains, dim), or zeros like them.
         starts: initial positions from the caller, or None.
@@ -63,6 +65,7 @@ class Adaptation:
         moves_chains: whether chains with a mode far above the best one move to the best one.
         uses_control_variates: whether to use control variates if they reduce the cost.
         is_compiled: whether gradients are compiled.
+        names: of the parameters whose parameterisation is chosen.
     """
 
     target: Target
@@ -74,6 +77,7 @@ class Adaptation:
     moves_chains: bool
     uses_control_variates: bool
     is_compiled: bool
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,8 @@ class RunConfig:
         recipe: size and smallest curvature if `sample` chose the sampler (`sampler_at`), or None.
         warmup_gradients: gradients per chain before the run.
         batches: how minibatches are drawn, one of `gradients.BATCHES`.
+        coordinates: the target in the coordinates of the chains; None for its own. What is kept is
+            always in its own.
     """
 
     kernel: Kernel
@@ -111,6 +117,7 @@ class RunConfig:
     recipe: tuple[float, float] | None = None
     warmup_gradients: int = 0
     batches: str = "reshuffled"
+    coordinates: Reparameterised | None = None
 
     @classmethod
     def from_manifest(
@@ -119,6 +126,7 @@ class RunConfig:
         kernel: Kernel | None,
         keep: Callable[[Tensor], Tensor] | None,
         tensors: Mapping[str, Tensor],
+        target: Target,
     ) -> RunConfig:
         """Return the configuration in a run's folder, with the sampler if `sample` chose it."""
         recipe, like = manifest["recipe"], tensors["position"]
@@ -145,7 +153,7 @@ class RunConfig:
             kernel, manifest["num_steps"], manifest["warmup"], manifest["thin"], manifest["seed"],
             chains, keep or manifest["keep"], manifest["batch_size"], centre, manifest["found"],
             manifest["num_data"], recipe and (recipe[0], recipe[1]), manifest["warmup_gradients"],
-            manifest["batches"],
+            manifest["batches"], _coordinates(manifest.get("parameterisation"), target),
         )  # fmt: skip
 
     def manifest(self, position: Tensor, compile: bool | str) -> dict[str, object]:
@@ -165,6 +173,9 @@ class RunConfig:
             "recipe": None if self.recipe is None else list(self.recipe),
             "scale": type(kernel.scale).__name__ if isinstance(kernel, Scaled) else None,
             "noise": noise if noise in NOISES else None,  # constant during the run
+            "parameterisation": None if self.coordinates is None else [
+                part.double().tolist() for part in self.coordinates.weights
+            ],
         }  # fmt: skip
 
     def steps_per_epoch(self, target: Target) -> float | None:
@@ -218,8 +229,17 @@ class RunConfig:
             return found
         return [index for index in found if not self.kernel.explores(steps[index] - 1)]
 
+    def target_of(self, target: Target) -> Target:
+        """Return the target in the coordinates of the chains."""
+        return target if self.coordinates is None else self.coordinates
+
+    def theta(self, positions: Tensor) -> Tensor:
+        """Return positions (..., dim) of the chains in the target's own coordinates."""
+        return positions if self.coordinates is None else self.coordinates.theta(positions)
+
     def kept(self, positions: Tensor) -> Tensor:
         """Turn positions (draw, chain, dim) into what is stored, (draw, chain, ...)."""
+        positions = self.theta(positions)
         if not callable(self.keep):
             return positions
         return torch.func.vmap(torch.func.vmap(self.keep))(positions)
@@ -257,6 +277,7 @@ class RunConfig:
 
         Without a sampler the warm-up compiles the gradient by itself, and so does the run.
         """
+        target = self.target_of(target)
         addresses: dict[str, Any] = {"seed": self.seed, "chains": self.chains}
         if self.batch_size is None:
             gradient_fn = full(target, columns or None)
@@ -274,3 +295,14 @@ class RunConfig:
             gradient_fn = noisy(gradient_fn, target.gradient_noise, **addresses, like=like)
         is_compiled = is_compiled and self.recipe is not None
         return compiled(gradient_fn, len(like)) if is_compiled else gradient_fn
+
+
+def _coordinates(weights: list[list[float]] | None, target: Target) -> Reparameterised | None:
+    """Return a target in the coordinates of a manifest's weights."""
+    if weights is None:
+        return None
+    if target.conditionals is None:
+        what = "the run's own, whose priors depend on other parameters"
+        raise needs("resume", "target", what, type(target).__name__, TypeError)
+    parts = Weights(*(torch.tensor(part, dtype=torch.float64) for part in weights))
+    return Reparameterised(target, target.conditionals, parts)

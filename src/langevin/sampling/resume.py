@@ -72,7 +72,7 @@ def resume(
             what = "None: this run has no blocks of chains"
             raise needs("resume", "engine", what, engine)
         position = checkpoint.tensors["position"]
-        config = RunConfig.from_manifest(manifest, sampler, keep, checkpoint.tensors)
+        config = RunConfig.from_manifest(manifest, sampler, keep, checkpoint.tensors, target)
         with Interrupts() as interrupts:
             try:
                 interrupts.open()

@@ -29,7 +29,7 @@ from langevin.storage.replicas import coldest, swap_rates
 from langevin.storage.summary import Summary
 from langevin.storage.zarr import DiskStore
 from langevin.targets import Target
-from langevin.targets.base import check_dim, check_target
+from langevin.targets.base import check_dim, check_target, own_data
 from langevin.targets.space import Space
 
 __all__ = ["ChainStatus", "Samples", "load_samples", "make_samples"]
@@ -244,8 +244,9 @@ class Samples:
                 "after load_samples(path), give it target="
             )
             raise needs("samples[...]", "name", condition, name, KeyError)
-        if name not in self.space.names:
-            raise needs("samples[...]", "name", f"one of {list(self.space.names)}", name, KeyError)
+        names = [*self.space.names, *self.space.derived_names]
+        if name not in names:
+            raise needs("samples[...]", "name", f"one of {names}", name, KeyError)
         stopped = "; ".join(str(status) for status in self.status if not status.is_healthy)
         if stopped and not self._good:
             raise ValueError(f"samples[{name!r}] needs a chain that ran to its end, got: {stopped}")
@@ -253,13 +254,16 @@ class Samples:
             count = f"{len(self._good)} of {len(self.status)} chains"
             message = f"samples[{name!r}] has {count}; left out: {stopped}"
             warnings.warn(message, TrustWarning, stacklevel=2)
-        return self.space.values(self.healthy if stopped else self.draws)[name]
+        is_parameter = name in self.space.names
+        values_of = self.space.values if is_parameter else self.space.derived
+        return values_of(self.healthy if stopped else self.draws)[name]
 
     def with_target(self, target: Target, data: object = None) -> Samples:
         """Return these samples with their target, which has names, and its data.
 
         Only the number of elements is compared with the run; `resume` compares all.
         """
+        data = own_data(target, data)
         is_bare = data is None and getattr(target, "needs_data", False)  # names need no data
         check_target("with_target", target, () if is_bare else data)
         if self.kept == "positions":
@@ -272,7 +276,9 @@ class Samples:
         if not self._good or not self.draws.shape[1]:
             found = "; ".join(map(str, self.status))
             raise ValueError(f"{who}() needs a healthy chain with draws, got: {found}")
-        return {"theta": self.healthy} if self.space is None else self.space.values(self.healthy)
+        if self.space is None:
+            return {"theta": self.healthy}
+        return {**self.space.values(self.healthy), **self.space.derived(self.healthy)}
 
     @property
     def attributes(self) -> dict[str, str | int | float]:
