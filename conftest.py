@@ -11,9 +11,9 @@ ROOT = Path(__file__).parent
 # What proves that a version of Python, torch or a system works (`pytest -m core`), beside the tests with the mark: every formula
 # against its oracle, golden paths, compiled against eager code, the optimizers' conventions, runs and banks on disk, predictions.
 CORE = """
-bank/test_bank bank/test_bank_resume contract/test_kernel estimators/test_sklearn execution/test_operations law/test_golden
-law/test_reductions law/test_step optim/test_optimizer optim/test_state predictive/test_predict test_import test_native_math
-test_noise test_project test_recording test_sample test_store test_torch_internals
+bank/test_bank contract/test_kernel execution/test_operations law/test_golden law/test_reductions law/test_step
+optim/test_optimizer optim/test_state predictive/test_predict test_import test_native_math test_noise test_project
+test_recording test_sample test_store test_torch_internals
 """
 
 

@@ -151,7 +151,11 @@ ARRAYS = {
         TypeError,
         "sliced_wasserstein(reference=...) needs a dense tensor with values, got",
     ),
-    "a method that is none": (lambda: dg.ess(DRAWS, method=[]), TypeError, "ess(method=...) needs a name such as"),
+    "a method that is none": (
+        lambda: dg.ess(DRAWS, method=[]),
+        TypeError,
+        'ess(method=...) needs one of "bulk", "tail", "mean", "sd", got []',
+    ),
     "a mean too large": (lambda: dg.moment_errors(DRAWS, 10**400, DRAWS[0]), TypeError, "moment_errors(mean=...) needs numbers of"),
     "a scale whose square is infinite": (
         lambda: dg.kernel_stein_discrepancy(DRAWS, DRAWS, scale=1e308),

@@ -74,7 +74,7 @@ def sample(
     engine: object = None,
     block_size: int | None = None,
     blocking: bool = True,
-) -> Any:
+) -> Samples | Background:
     """Sample from `target`.
 
     By default the sampler and its settings are chosen automatically: chains start at random
@@ -146,6 +146,7 @@ def sample(
         >>> lv.sample(target, sampler=lv.sgld(step_size=0.05), init=init, num_draws=200).draws.shape
         torch.Size([4, 200, 2])
     """
+    # Every argument by its name, before any other local variable.
     given: Any = {name: value for name, value in locals().items() if name != "target"}
     if check_bool("sample", "blocking", given.pop("blocking")):
         return _run(target, given, Interrupts())
