@@ -73,9 +73,9 @@ class Averages:
         noise = self._likelihood.entropy(mean) if is_of_classes else self._likelihood.variance(flat)
         if noise is not None:
             noise = _wide(noise)
-            noise = noise.clone() if num == 1 else noise.unflatten(0, shape).mean(0)
+            noise = noise if num == 1 else noise.unflatten(0, shape).mean(0)
             if self.noise is None:
-                self.noise = noise
+                self.noise = noise.clone()  # outputs may be a buffer of the model
             else:  # weights, no difference: a variance may be infinite, and inf - inf is NaN
                 self.noise.mul_(1 - share).add_(noise, alpha=share)
         if block.y is not None:
@@ -88,14 +88,15 @@ class Averages:
             self.jumps += _sum_of_squares(values[0] - self._last)
         self._last = values[-1].clone()
         # The running mean and sum of squares of Chan, Golub and LeVeque (1983), in place.
-        centre = values[0].clone() if num == 1 else values.mean(0)
-        within = torch.zeros_like(centre) if num == 1 else (values - centre).square().sum(0)
+        centre = values[0] if num == 1 else values.mean(0)
         if not before:
-            self.mean, self.spread = centre, within
+            self.mean, self.spread = centre.clone(), torch.zeros_like(centre)
         else:
             gap = centre - self.mean
             self.mean.add_(gap, alpha=share)
-            self.spread.addcmul_(gap, gap, value=before * share).add_(within)
+            self.spread.addcmul_(gap, gap, value=before * share)
+        if num > 1:
+            self.spread.add_((values - centre).square().sum(0))
         self.count = before + num
 
     def _add_density(self, outputs: Tensor, y: Tensor) -> None:
