@@ -28,7 +28,8 @@ _NAMES = {
     "diagnostics.running": ["Moments"],
     "nn.predictive": [
         *("FunctionDiagnostics", "Metrics", "Prediction"),
-        *("function_diagnostics", "log_likelihood", "metrics", "ood_auroc", "predict"),
+        *("crps", "function_diagnostics", "interval_score", "log_likelihood", "metrics"),
+        *("ood_auroc", "predict"),
     ],
     "storage": ["ChainStatus", "Samples", "load_samples"],
     "nn.bank": ["CorruptDrawError", "SampleBank"],

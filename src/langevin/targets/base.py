@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
 from langevin.checks import check_columns, check_integer, check_number, needs
 from langevin.random.address import check_seed
 from langevin.targets.space import Space
+
+if TYPE_CHECKING:
+    from langevin.targets.conditionals import Conditionals
 
 __all__ = [
     "Batch",
@@ -81,6 +84,12 @@ class Target(ABC):
     dim: int | None = None  # elements of theta, if known
     space: Space | None = None  # names and shapes of the parts of theta, if any
     has_closed_form: bool = False  # whether the gradient is a formula, so eager steps are cheap
+    centredness: float | str | Mapping[str, Any] = "auto"  # of `conditionals`; see `Model`
+
+    @property
+    def conditionals(self) -> Conditionals | None:
+        """The priors that depend on other parameters, which `sample` may reparameterise."""
+        return None
 
     @abstractmethod
     def evaluate(self, position: Tensor, batch: Batch | None = None) -> Evaluation:
@@ -97,6 +106,13 @@ class Target(ABC):
         """Return initial positions (chains, dim), each a function of (seed, chain).
 
         None leaves the choice to `sample`.
+        """
+        return None
+
+    def explore(self, count: int, seed: int = 0) -> Tensor | None:
+        """Return positions (count, dim) from which to search for modes, or none, (0, dim).
+
+        `sample` takes None as wide uniform distributions.
         """
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -15,9 +16,11 @@ from langevin.checks import check_function, check_integer, known_arguments, need
 from langevin.random import Purpose, normal, streams
 from langevin.targets.automatic import REDUCED, differentiate, per_chain, validation
 from langevin.targets.base import Batch, Evaluation, Target, check_init
+from langevin.targets.conditionals import Centredness, Conditionals, check_centredness
 from langevin.targets.constraints import Constraint, is_real
 from langevin.targets.data import named_columns
-from langevin.targets.named_priors import NamedPrior, check_priors, log_prior
+from langevin.targets.named_priors import NamedPrior, check_priors, log_prior, prior_functions
+from langevin.targets.prior_draws import draw_from_priors
 from langevin.targets.space import Space
 
 __all__ = ["Model"]
@@ -44,6 +47,11 @@ class Model(Target):
         prior: by name: one of `langevin.priors`; a `torch.distributions` object, for the whole
             parameter or for each element; or, for hierarchies, a function of the dict of parameters
             that returns a distribution or a log density.
+        centredness: how `langevin.sample` moves parameters whose priors have a location m and a
+            scale s that depend on other parameters (`langevin.targets.parameterisation`). "auto"
+            adapts it to the data if `sample` chooses the sampler, and leaves the model as written
+            beside ``sampler=``. A number c in [0, 1], or numbers by name, fix it: 0 is
+            ``m + s z`` (non-centred), 1 as written. Positions and draws are always as written.
         dims: names of a parameter's axes, for ArviZ.
         coords: labels along these axes, for ArviZ.
         dtype: of theta and of the data's floating-point columns.
@@ -73,6 +81,7 @@ class Model(Target):
         parameters: Mapping[str, Constraint],
         prior: Mapping[str, NamedPrior] | None = None,
         *,
+        centredness: Centredness = "auto",
         dims: Dims | None = None,
         coords: Coords | None = None,
         dtype: torch.dtype = torch.float64,
@@ -87,6 +96,7 @@ class Model(Target):
         self.space: Space = _space(self._who, parameters, dims or {}, coords or {}, dtype)
         self.dim: int = self.space.dim
         self.prior = check_priors(self._who, prior, self.space)
+        self.centredness = check_centredness(self._who, centredness, self.space)
 
     @classmethod
     @known_arguments("Model.log_density")
@@ -96,6 +106,7 @@ class Model(Target):
         parameters: Mapping[str, Constraint],
         prior: Mapping[str, NamedPrior] | None = None,
         *,
+        centredness: Centredness = "auto",
         dims: Dims | None = None,
         coords: Coords | None = None,
         dtype: torch.dtype = torch.float64,
@@ -106,6 +117,7 @@ class Model(Target):
             function: of the dict of parameters; returns one number, to which priors are added.
             parameters: as for `Model`.
             prior: as for `Model`.
+            centredness: as for `Model`.
             dims: as for `Model`.
             coords: as for `Model`.
             dtype: of theta.
@@ -118,13 +130,21 @@ class Model(Target):
         """
         model = cls.__new__(cls)
         model._who, model._argument, model.needs_data = "Model.log_density", "function", False
-        Model.__init__(model, function, parameters, prior, dims=dims, coords=coords, dtype=dtype)
+        Model.__init__(
+            model, function, parameters, prior,
+            centredness=centredness, dims=dims, coords=coords, dtype=dtype,
+        )  # fmt: skip
         return model
 
     def __repr__(self) -> str:
         shapes = zip(self.space.names, self.space.shapes, strict=True)
         parts = ", ".join(f"{name}: {tuple(shape)}" for name, shape in shapes)
         return f"{self._who}({parts}, dim={self.dim})"
+
+    @cached_property
+    @override
+    def conditionals(self) -> Conditionals:
+        return Conditionals.of(self.space, prior_functions(self.prior))
 
     def log_likelihood_fn(self, position: Tensor, *columns: Tensor) -> Tensor:
         """Return the log-likelihood of every row, (n,), at ONE position (dim,)."""
@@ -357,6 +377,11 @@ class Model(Target):
         at = streams(Purpose.INIT, check_init(chains, seed, first_chain))
         drawn = normal(seed, at, 0, self.dim, dtype=self.space.dtype)
         return 4 * torch.special.ndtr(drawn) - 2
+
+    @override
+    def explore(self, count: int, seed: int = 0) -> Tensor:
+        """Draw positions (count, dim) from the priors, where to search for modes."""
+        return draw_from_priors(self.space, self.prior, count, seed)
 
 
 def _column_names(function: Callable[..., object]) -> tuple[str, ...]:
