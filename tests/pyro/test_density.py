@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -218,6 +220,22 @@ def test_the_prior_of_a_site_is_its_distribution_given_the_sites_before_it():
     found = target.prior["theta"](given)
     assert found.mean.tolist() == [1.5] * 8
     torch.testing.assert_close(found.stddev, torch.full((8,), 0.2))
+
+
+def test_threads_evaluate_one_after_the_other():
+    """Pyro's handlers are global; unguarded threads would mix their sites."""
+    targets = [lv.from_pyro(logistic, *MODELS["logistic"][1], 5), lv.from_pyro(eight_schools, EFFECTS, ERRORS)]
+    batches = [Batch(targets[0].data, 60, per_chain=False), None]
+    positions = [at_random(target) for target in targets]
+
+    def energy(k):
+        return targets[k % 2].evaluate(positions[k % 2], batches[k % 2]).energy
+
+    expected = [energy(0), energy(1)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(energy, range(40)))
+    assert all(torch.equal(each, expected[k % 2]) for k, each in enumerate(found))
+    assert torch.get_default_dtype() == torch.float64
 
 
 def test_an_evaluation_leaves_pyro_and_torch_as_they_were():

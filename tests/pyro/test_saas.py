@@ -12,6 +12,7 @@ import torch
 from pyro_models import MODELS, normals, saas, uniforms
 
 import langevin as lv
+from langevin.diagnostics import ess
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "saas_gp.py"
 sys.path.insert(0, str(EXAMPLE.parent))
@@ -55,6 +56,28 @@ def test_predictions_are_those_of_the_joint_gaussian():
         torch.testing.assert_close(sds[draw], conditional.diagonal().sqrt())
     densities = torch.distributions.Normal(means, sds).log_prob(Y[:4]).exp().mean(0)
     assert math.isclose(saas_gp.test_log_likelihood(means, sds, Y[:4]), float(densities.log().mean()), rel_tol=1e-9)
+
+
+def test_the_default_call_has_the_posterior_of_importance_sampling():
+    """The reference needs no chain: draws of a heavy-tailed proposal, weighted by the density."""
+    model = saas_gp.saas(X, Y)
+    samples = lv.sample(model, progress=False)
+    flat = samples.draws.flatten(0, 1)
+    centre, factor = flat.mean(0), torch.linalg.cholesky(1.5 * flat.mT.cov())
+    generator, freedom = torch.Generator().manual_seed(0), 6
+    numbers = torch.randn(40_000, model.dim + freedom, generator=generator, dtype=torch.float64)
+    normal, others = numbers.split([model.dim, freedom], 1)
+    proposed = normal * (freedom / others.square().sum(1, keepdim=True)).sqrt()
+    log_proposal = -(freedom + model.dim) / 2 * torch.log1p(proposed.square().sum(1) / freedom)
+    theta = centre + proposed @ factor.mT
+    log_density = -torch.cat([model.evaluate(part).energy for part in theta.split(5000)])
+    weights = (log_density - log_proposal).softmax(0)
+    assert 1 / weights.square().sum() > 5000  # effective draws
+    for power in (1, 2):
+        values, draws = (theta - centre) ** power, (samples.draws - centre) ** power
+        exact = weights @ values
+        error = (weights.square() @ (values - exact) ** 2 + draws.var((0, 1)) / ess(draws)).sqrt()
+        assert ((draws.mean((0, 1)) - exact).abs() < 5 * error).all(), power
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ import langevin as lv
 from langevin.diagnostics import ess
 
 RECORD = json.loads(Path(__file__).with_name("nuts_moments.json").read_text())
-WORST = 5.0  # standard errors; 2 x 117 comparisons in all
+WORST = 5.0  # standard errors
 
 
 def errors_of(ours, exact, exact_error):

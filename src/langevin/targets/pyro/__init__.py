@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from langevin.checks import import_extra
 
 if TYPE_CHECKING:
     from langevin.targets.pyro.model import PyroModel
@@ -35,7 +36,7 @@ def from_pyro(model: Callable[..., Any], /, *args: Any, **kwargs: Any) -> PyroMo
         A target for `langevin.sample`.
 
     Raises:
-        ImportError: Pyro is not installed: ``pip install "langevin[pyro]"``.
+        ImportError: Pyro is not installed: ``pip install 'langevin[pyro]'``.
         ValueError: the model has sites that cannot be sampled, which the message names: discrete
             latent sites, sites that change from run to run, supports without a bijection.
 
@@ -51,8 +52,7 @@ def from_pyro(model: Callable[..., Any], /, *args: Any, **kwargs: Any) -> PyroMo
         >>> from_pyro(model, torch.tensor([28.0, 8.0, -3.0]), torch.tensor([15.0, 10.0, 16.0]))
         from_pyro(mu: (), tau: (), theta: (3,), dim=5)
     """
-    if importlib.util.find_spec("pyro") is None:
-        raise ImportError('from_pyro needs Pyro: pip install "langevin[pyro]"')
+    import_extra("from_pyro()", "pyro", "pyro")
     from langevin.targets.pyro.model import PyroModel
 
     return PyroModel(model, args, kwargs)

@@ -112,6 +112,7 @@ class PyroModel(Model):
             raise needs("sample", "data", condition, columns)
         with settings(self.space.dtype):
             super().check_data(columns)
+        self._last = None
 
     @override
     def log_likelihood_fn(self, position: Tensor, *columns: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -25,6 +26,9 @@ _NEW = (
     "a model with the same sample sites in every run: replace control flow that depends on values "
     "or random numbers by torch.where"
 )
+
+
+_one_thread = threading.RLock()
 
 
 class Plate(NamedTuple):
@@ -86,15 +90,19 @@ class _Reached(Exception):
 
 @contextlib.contextmanager
 def settings(dtype: torch.dtype) -> Iterator[None]:
-    """Run Pyro without checks that look at values, and create tensors of one dtype."""
-    before = torch.get_default_dtype()
+    """Run Pyro without checks that look at values, and create tensors of one dtype.
+
+    Pyro's handlers, its settings and the default dtype are global, so one thread runs at a time.
+    """
     checks = {"validate_poutine": False, "validate_distributions_pyro": False}
-    torch.set_default_dtype(dtype)
-    try:
-        with pyro.settings.context(**checks), validation(False):
-            yield
-    finally:
-        torch.set_default_dtype(before)
+    with _one_thread:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(dtype)
+        try:
+            with pyro.settings.context(**checks), validation(False):
+                yield
+        finally:
+            torch.set_default_dtype(before)
 
 
 def run(
@@ -104,7 +112,7 @@ def run(
     rows: Tensor | None = None,
     until: str | None = None,
 ) -> Trace:
-    """Run a model with its latent sites at given values.
+    """Run a model with its latent sites at given values, within `settings`.
 
     Args:
         model: a function without arguments.
