@@ -28,10 +28,12 @@ _NAMES = {
     "diagnostics.running": ["Moments"],
     "nn.predictive": [
         *("FunctionDiagnostics", "Metrics", "Prediction"),
-        *("function_diagnostics", "log_likelihood", "metrics", "ood_auroc", "predict"),
+        *("crps", "function_diagnostics", "interval_score", "log_likelihood", "metrics"),
+        *("ood_auroc", "predict"),
     ],
     "storage": ["ChainStatus", "Samples", "load_samples"],
     "nn.bank": ["CorruptDrawError", "SampleBank"],
+    "targets.pyro": ["from_pyro"],
     "targets": ["Model", "Posterior", "last_layer", "likelihoods", "priors"],
     "diagnostics.trust": ["Trust", "TrustWarning"],
     "adaptation": ["contour_weights", "learn_contour"],

@@ -16,7 +16,9 @@ from langevin.nn.predictive import (
     FunctionDiagnostics,
     Metrics,
     Prediction,
+    crps,
     function_diagnostics,
+    interval_score,
     log_likelihood,
     metrics,
     ood_auroc,
@@ -34,6 +36,7 @@ from langevin.targets.constraints import (
     simplex,
     unit,
 )
+from langevin.targets.pyro import from_pyro
 
 __version__: str
 
@@ -58,13 +61,16 @@ __all__ = [
     "choose_prior",
     "contour_weights",
     "correlation_cholesky",
+    "crps",
     "diagnostics",
     "distributed",
     "drifts",
     "execution",
+    "from_pyro",
     "function_diagnostics",
     "gradients",
     "interval",
+    "interval_score",
     "kernels",
     "last_layer",
     "learn_contour",

@@ -18,7 +18,7 @@ from langevin.random.address import MAX_CHAIN, check_seed
 from langevin.sampling.config import Adaptation, Keep, MetricSetting, RunConfig
 from langevin.sampling.progress import Progress
 from langevin.targets import Target
-from langevin.targets.base import check_dim, check_target
+from langevin.targets.base import check_dim, check_target, own_data
 from langevin.targets.gradients import BATCHES, GradientFn
 from langevin.targets.metric import as_metric
 from langevin.targets.parameterisation import starting_coordinates
@@ -31,9 +31,9 @@ CHAINS, DRAWS = 8, 1000
 class Settings(TypedDict, total=False):
     """The arguments of `sample` beside the target."""
 
-    data: Any
+    data: object
     sampler: Kernel | None
-    init: Tensor | Mapping[str, Any] | str | None
+    init: Tensor | Mapping[str, object] | str | None
     chains: int | None
     num_draws: int | None
     num_steps: int | None
@@ -49,7 +49,7 @@ class Settings(TypedDict, total=False):
     out: str | Path | None
     compile: bool | str
     progress: Progress
-    engine: Any
+    engine: object
     block_size: int | None
 
 
@@ -112,6 +112,7 @@ def check_parts(who: str, kernel: Any, target: Any, data: Any, progress: Any) ->
         raise needs(who, "target", what, target.name, TypeError)
     if not isinstance(kernel, Kernel):
         raise needs(who, "sampler", "a sampler such as sgld(step_size=...)", kernel, TypeError)
+    data = own_data(target, data)
     check_target(who, target, data)
     if kernel.traits.num_noises > len(UPDATE_NOISES):
         what = f"one with at most {len(UPDATE_NOISES)} noises per element"
@@ -162,7 +163,7 @@ def check_evaluation(
         raise needs("sample", "init", what, shown)
 
 
-def _check_choices(keep: Any, compile: Any) -> None:
+def _check_choices(keep: object, compile: object) -> None:
     if not callable(keep) and not (isinstance(keep, str) and keep in ("positions", "moments")):
         what = '"positions", "moments" or a function of one position'
         raise needs("sample", "keep", what, keep)
@@ -245,7 +246,7 @@ def _check_chains(kernel: Kernel, count: int, first_chain: int) -> None:
         raise needs("sample", "first_chain", what, first_chain)
 
 
-def _check_metric(metric: Any, kernel: Kernel, position: Tensor) -> None:
+def _check_metric(metric: object, kernel: Kernel, position: Tensor) -> None:
     if metric is not None:
         Scaled.check(kernel)
     if isinstance(metric, str):
@@ -274,7 +275,7 @@ def _check_batch_size(kernel: Kernel, columns: Sequence[Tensor], batch_size: Any
 
 
 def _centre(
-    sampler: Kernel | None, control_variate: Any, position: Tensor, batch_size: Any
+    sampler: Kernel | None, control_variate: object, position: Tensor, batch_size: object
 ) -> Tensor | None:
     """Return the centre of control variates; without a sampler the adaptation may find one."""
     if control_variate is None or (isinstance(control_variate, str) and control_variate == "auto"):
@@ -295,7 +296,7 @@ def _centre(
     return mode
 
 
-def _resolve_batches(batches: Any, batch_size: int | None, corrects: bool) -> str:
+def _resolve_batches(batches: object, batch_size: int | None, corrects: bool) -> str:
     """Return how minibatches are drawn; "auto" takes what the sampler needs."""
     if batches not in ("auto", *BATCHES):
         raise needs("sample", "batches", f"one of {', '.join(('auto', *BATCHES))}", batches)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -24,6 +24,9 @@ from langevin.adaptation import (
     stationary_error,
     warm_up,
 )
+from langevin.adaptation.metric import kind_for
+from langevin.adaptation.modes import STARTS, allocate, describe_rare, rarely_crossed, wide_starts
+from langevin.adaptation.tails import describe_tails, tail_indices
 from langevin.checks import level_of_caller, needs
 from langevin.diagnostics.trust import TrustWarning
 from langevin.kernels import Kernel, Scaled
@@ -93,6 +96,10 @@ def choose_sampler(config: RunConfig, adaptation: Adaptation) -> tuple[RunConfig
     elif found.work > MOST:
         message = _TOO_LONG.format(rms=found.work**0.5)
         warnings.warn(message, TrustWarning, stacklevel=level_of_caller())
+    if len(found.modes.modes) > 1:
+        _warn_of_modes(found, config, adaptation, config.num_steps * thin)
+    if found.cheap == 0 and not target.gradient_noise:
+        _warn_of_tails(exact, found, config, adaptation)
     config = dataclasses.replace(
         config, kernel=kernel, num_steps=warmup + config.num_steps * thin, warmup=warmup,
         thin=thin, tuning=report, recipe=(found.size, found.smallest_curvature),
@@ -147,9 +154,55 @@ def run_warmup(
     with progress_bar(show, "warm-up", 0, _GRADIENTS) as report:
         return warm_up(
             exact, starts, chains=config.chains, seed=config.seed, metric=metric,
-            gather=adaptation.moves_chains, temperature=temperature, report=report,
+            gather=adaptation.moves_chains, further=_further_starts(config, adaptation),
+            name_of=_name_of(adaptation), temperature=temperature, report=report,
             cheaper=cheaper, is_compiled=adaptation.is_compiled, coordinates=coordinates,
         )  # fmt: skip
+
+
+def _further_starts(config: RunConfig, adaptation: Adaptation) -> Tensor | None:
+    """Return more positions to search for modes from, if chains may move and data are few."""
+    like, count = adaptation.position[0], STARTS - len(config.chains)
+    if not adaptation.moves_chains or config.batch_size is not None or count < 1:
+        return None
+    if kind_for(len(like), "auto") != "dense":  # the mass of a mode takes its Hessian
+        return None
+    own = adaptation.target.explore(count, config.seed)
+    return wide_starts(count, config.seed, like) if own is None else own
+
+
+def _name_of(adaptation: Adaptation) -> Callable[[int], str]:
+    space = adaptation.target.space
+    return "theta[{}]".format if space is None else space.element
+
+
+def _warn_of_modes(
+    found: WarmupResult, config: RunConfig, adaptation: Adaptation, num_steps: int
+) -> None:
+    """Warn if the run will be too short for chains to visit the modes by their weights."""
+    total = num_steps * len(config.chains)
+    rare = rarely_crossed(found.modes, found.mode_path, total, found.temperature)
+    if rare:
+        message = describe_rare(
+            found.modes, rare, found.mode_path, allocate(found.modes.weights, len(config.chains)),
+            _name_of(adaptation), found.temperature,
+        )  # fmt: skip
+        warnings.warn(message, TrustWarning, stacklevel=level_of_caller())
+
+
+def _warn_of_tails(
+    exact: GradientFn, found: WarmupResult, config: RunConfig, adaptation: Adaptation
+) -> None:
+    """Warn if a density falls so slowly that standard deviations are infinite or unreliable."""
+    draws = config.theta(found.draws)
+    if found.coordinates is not None:  # what is reported are the target's own parameters
+        exact = _exact_gradient(found.coordinates.target, config, adaptation)
+    middle, width = draws.median(0).values, draws.std(0)
+    chains = len(config.chains)
+    indices, elements, _ = tail_indices(exact, middle, width, chains, found.temperature)
+    message = describe_tails(indices, elements.tolist(), _name_of(adaptation))
+    if message is not None:
+        warnings.warn(message, TrustWarning, stacklevel=level_of_caller())
 
 
 def draw_starts(exact: GradientFn, config: RunConfig, adaptation: Adaptation) -> Tensor:

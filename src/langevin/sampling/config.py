@@ -18,7 +18,7 @@ from langevin.kernels.gradient_noise import OPEN
 from langevin.kernels.schedules import AUTO
 from langevin.sampling.interrupts import Interrupts
 from langevin.sampling.progress import Progress
-from langevin.storage import About
+from langevin.serialization import Json
 from langevin.storage.checkpoint import adapted_tensors
 from langevin.targets import Target
 from langevin.targets.conditionals import Weights
@@ -156,7 +156,7 @@ class RunConfig:
             manifest["batches"], _coordinates(manifest.get("parameterisation"), target),
         )  # fmt: skip
 
-    def manifest(self, position: Tensor, compile: bool | str) -> dict[str, Any]:
+    def manifest(self, position: Tensor, compile: bool | str) -> dict[str, object]:
         """Return the configuration as plain values, for a run's folder."""
         kernel = self.kernel
         has_bias = self.tuning and not kernel.traits.differs_by_chain
@@ -164,18 +164,15 @@ class RunConfig:
         return {
             "num_steps": self.num_steps, "warmup": self.warmup, "thin": self.thin,
             "seed": self.seed, "first_chain": self.chains.start, "num_chains": len(position),
-            "dim": position.shape[-1], "num_draws": self.num_draws, "keep": self.what,
+            "dim": position.shape[-1], "num_draws": self.num_draws, **self.about,
             "batch_size": self.batch_size, "batches": self.batches, "num_data": self.num_data,
-            "compile": compile, "description": self.description, "found": self.tuning,
+            "compile": compile, "found": self.tuning,
             "tuned": kernel.step_size(0) if self.tuning else None,
             "bias_factor": kernel.inputs(0).annealing if has_bias else None,
             "control_variate": None if self.centre is None else self.centre.double().tolist(),
-            "warmup_gradients": self.warmup_gradients,
             "recipe": None if self.recipe is None else list(self.recipe),
             "scale": type(kernel.scale).__name__ if isinstance(kernel, Scaled) else None,
             "noise": noise if noise in NOISES else None,  # constant during the run
-            "temperature": kernel.target_temperature,
-            "temperatures": list(kernel.traits.temperatures),
             "parameterisation": None if self.coordinates is None else [
                 part.double().tolist() for part in self.coordinates.weights
             ],
@@ -194,16 +191,14 @@ class RunConfig:
         return self.kernel.description + (f"\n  {self.tuning}" if self.tuning else "")
 
     @property
-    def about(self) -> About:
-        """What the samples report about their run."""
-        kernel = self.kernel
-        return About(
-            self.description,
-            self.what,
-            kernel.target_temperature,
-            self.warmup_gradients,
-            kernel.traits.temperatures,
-        )
+    def about(self) -> Json:
+        """What the samples report about their run: entries of the manifest."""
+        return {
+            "description": self.description, "keep": self.what,
+            "temperature": self.kernel.target_temperature,
+            "temperatures": list(self.kernel.traits.temperatures),
+            "warmup_gradients": self.warmup_gradients,
+        }  # fmt: skip
 
     @property
     def num_draws(self) -> int:

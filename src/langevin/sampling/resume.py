@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -30,11 +29,11 @@ def resume(
     path: str | Path,
     target: Target,
     *,
-    data: Any = None,
+    data: object = None,
     sampler: Kernel | None = None,
     keep: Callable[[Tensor], Tensor] | None = None,
     progress: Progress = None,
-    engine: Any = None,
+    engine: object = None,
 ) -> Samples:
     """Continue a run that was killed or interrupted, with the bits of an uninterrupted run.
 

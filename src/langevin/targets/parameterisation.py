@@ -116,6 +116,11 @@ class Reparameterised(Target):
     def init(self, chains: int, seed: int = 0, *, first_chain: int = 0) -> Tensor | None:
         return self.target.init(chains, seed, first_chain=first_chain)
 
+    @override
+    def explore(self, count: int, seed: int = 0) -> Tensor | None:
+        starts = self.target.explore(count, seed)
+        return None if starts is None else self.position(starts)
+
     def theta(self, positions: Tensor) -> Tensor:
         """Return θ (..., dim) of positions z (..., dim)."""
         with torch.no_grad():
