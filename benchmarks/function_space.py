@@ -32,7 +32,7 @@ import langevin as lv
 
 FOLDER = Path(__file__).parent / "function_space"
 CHAINS = 6
-LR = {"regression": (3e-3, 3e-4), "digits": (0.13, 0.013), "cnn": (0.6, 0.18)}  # batches of 100 or all data, of 10
+LR = {"regression": (3e-3, 3e-4), "digits": (0.13, 0.013), "cnn": (0.6, 0.02)}  # batches of 100 or all data, of 10
 STEPS, BURN, EVERY = 2000, 500, 20
 HMC = {"regression": (0.0055, 60, 200), "digits": (0.03, 40, 300), "cnn": (0.06, 40, 300)}  # step size, mean length, draws
 
