@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -171,7 +171,10 @@ class MinibatchNoise:
         diagonal = float(shares[~is_rotated].sum()) if is_corrected else 0.0
         plain = 0.0 if is_corrected else total
         if isinstance(kernel, Invariant) and not is_corrected:
-            share, unsure = _kinetic_share(watch, kernel, total)
+            # Of the response (1 + a G) ε, ε does not pass through the momentum.
+            epsilon = float(group["lr"]) / group["num_data"]
+            direct = float((shares * (epsilon / cast(Tensor, response))).sum())
+            share, unsure = _arriving_share(watch, kernel, total, direct)
             plain, relative = share * plain, math.hypot(relative, unsure)
         cold = (kernel.effective_temperature or tau) / tau
         measured, doubt = (scale * value / tau for value in work)
@@ -227,19 +230,25 @@ class MinibatchNoise:
         return True
 
 
-def _kinetic_share(watch: Watch, kernel: Invariant, total: float) -> tuple[float, float]:
+def _arriving_share(
+    watch: Watch, kernel: Invariant, total: float, direct: float
+) -> tuple[float, float]:
     """Return how much of the noise's heat arrives, and the error; 1 where it is not known well.
 
-    In directions that relax faster than the momentum forgets, less of it does. The velocity has
-    nearly the same excess there as the position (docs/theory.md, section 6).
+    Directions that relax faster than the momentum forgets get less of what passes through it. So
+    does the velocity, whose excess would be ``4 / (1 + β)^2`` of that heat before it is
+    refreshed (docs/theory.md, section 6).
     """
     found = watch.kinetic.mean() if kernel.is_plain else None
-    if found is None or total <= 0 or kernel.average.smoothing < 0.5:
+    passing = total - direct
+    if found is None or passing <= 0 or kernel.average.smoothing < 0.5:
         return 1.0, 0.0
-    share, error = (value / (total * kernel.average.smoothing**2) for value in found)
+    beta = kernel.average.smoothing
+    kept, error = (value / (passing * (2 * beta / (1 + beta)) ** 2) for value in found)
     if error > 0.5:
         return 1.0, 0.0
-    return min(max(share, error), 1.0), error / max(share, error)
+    share = (passing * min(max(kept, 0.0), 1.0) + direct) / total
+    return share, error * passing / total / share
 
 
 def _warn(who: str, number: int, lr: float, heat: MinibatchHeat, is_rotated: bool) -> bool:

@@ -242,8 +242,9 @@ class MSGLD(LangevinOptimizer):
         bias_factor: a.
         beta: β, the smoothing factor of m.
         invariant: add noise to the momentum, so that the posterior is invariant.
-        noise: "corrected" corrects for minibatch noise, when invariant, and estimates its variance
-            during the run (`FollowedNoise`); for data drawn with replacement. None does not: the
+        noise: "corrected" corrects for minibatch noise, when invariant, in the Kronecker eigenbasis
+            of each layer, estimated during the run (`langevin.optim.kronecker`); for data drawn
+            with replacement. "corrected-diagonal" corrects element by element. None does not: the
             temperature rises.
         common: num_data, temperature, prior, seed and fused, as in `LangevinOptimizer`.
 
