@@ -62,19 +62,36 @@ def test_weights_count_the_width_of_a_mode_and_the_temperature():
         torch.testing.assert_close(found.weights, (exact / exact.sum()).double(), atol=2e-3, rtol=0)
 
 
-@pytest.mark.parametrize(
-    "energy",
-    [
-        lambda t: t.square().sum(),
-        lambda t: (t[1] - t[0] ** 2) ** 2 * 5 + (1 - t[0]) ** 2 / 20,
-        lambda t: (t[0] ** 2 + t[1] ** 2).log1p() * 2,
-        lambda t: t.square().sum().clamp(min=4.0),
-        lambda t: (t**2 + 0.01).sqrt().sum(),
-    ],
-    ids=["normal", "Rosenbrock", "Student's t", "plateau", "peak"],
-)
-def test_plateaus_tails_and_curved_valleys_are_no_second_modes(energy):
-    assert len(found_in(lv.targets.energy(energy, dim=2), 2).modes) <= 1
+SHAPES = {
+    "normal": lambda t: t.square().sum(),
+    "Rosenbrock": lambda t: (t[1] - t[0] ** 2) ** 2 * 5 + (1 - t[0]) ** 2 / 20,
+    "Student's t": lambda t: (t[0] ** 2 + t[1] ** 2).log1p() * 2,
+    "peak": lambda t: (t**2 + 0.01).sqrt().sum(),
+    "plateau": lambda t: t.square().sum().clamp(min=4.0),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_plateaus_tails_and_curved_valleys_are_no_second_modes(name):
+    assert len(found_in(lv.targets.energy(SHAPES[name], dim=2), 2).modes) <= 1
+
+
+def test_starts_follow_priors_parents_first():
+    """Means and sds of 400 draws within 4 standard errors: a normal given a half-normal, a Laplace prior, a flat one."""
+    model = lv.Model.log_density(
+        lambda p: p["mu"] * 0,
+        {"mu": lv.real(), "tau": lv.positive(), "b": lv.real(2), "flat": lv.real()},
+        {"mu": lambda p: Normal(30.0, p["tau"]), "tau": HalfNormal(2.0), "b": lv.priors.laplace(scale=3.0)},
+    )
+    drawn = model.explore(400, seed=5)
+    assert torch.equal(drawn[:100], model.explore(100, seed=5))
+    values = model.constrain(drawn)
+    ratio = (values["mu"] - 30) / values["tau"]
+    assert abs(float(ratio.mean())) < 4 / 20
+    assert abs(float(ratio.std()) - 1) < 4 / 800**0.5
+    assert abs(float(values["tau"].square().mean()) / 4 - 1) < 4 * (2 / 400) ** 0.5
+    assert abs(float(values["b"].abs().mean()) / 3 - 1) < 4 / 800**0.5
+    assert 10 < float(values["flat"].abs().max()) <= 20
 
 
 def test_searches_that_stopped_too_early_do_not_count():

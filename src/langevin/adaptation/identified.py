@@ -112,7 +112,7 @@ def check_identified(directions: Tensor, name_of: Callable[[int], str]) -> None:
 
 def _describe(direction: Tensor, name_of: Callable[[int], str]) -> str:
     """Return a direction as a sum of its elements, such as "a - 0.5 b"."""
-    terms = []
+    terms: list[str] = []
     order = direction.nonzero()[:, 0]
     sign = 1.0 if float(direction[order[0]]) > 0 else -1.0
     for index in order[:_TERMS].tolist():

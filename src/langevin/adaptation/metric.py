@@ -85,7 +85,8 @@ def curvature(gradient_fn: GradientFn, centre: Tensor, chains: int) -> Curvature
         width = hessian.diagonal().abs().clamp(min=1e-12) ** -0.5
         reach = (0.1 * width).clamp(max=1e3).maximum(1e-7 * (1 + centre.abs()))
     unit = width[:, None] * hessian * width  # ones on the diagonal: comparable eigenvalues
-    return Curvature(unit, width, *torch.linalg.eigh(unit.double()), gradients * width, taken)
+    values, vectors = torch.linalg.eigh(unit.double())
+    return Curvature(unit, width, values, vectors, gradients * width, taken)
 
 
 def curvature_metric(gradient_fn: GradientFn, centre: Tensor, chains: int) -> tuple[Dense, int]:

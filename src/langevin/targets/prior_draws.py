@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from langevin.random import Purpose, fork_rng
+from langevin.random import Purpose, fork_rng, streams, uniform
 from langevin.targets.named_priors import NamedPrior
 from langevin.targets.priors import Prior
 from langevin.targets.space import Space
@@ -19,6 +19,7 @@ RADII = 2.0, 5.0, 10.0, 20.0
 """Half-widths of the uniform distributions of successive starts where there is no prior."""
 
 _FIRST = 2**31  # number of the first start: no run has such chains
+_SEARCH = 2**42 + 1  # step of the numbers of the first parameter
 _GRID = torch.linspace(-18, 18, 4001, dtype=torch.float64)  # the prior is tabulated at sinh(t)
 _OUTER = 0.01  # share of the mass in the outer quarter of the grid from which a prior is improper
 
@@ -45,24 +46,32 @@ def draw_from_priors(
     starts = []
     for index in range(count):
         with fork_rng(seed, Purpose.INIT, _FIRST + index), torch.no_grad():
-            starts.append(_one(space, priors, RADII[index % len(RADII)]))
+            starts.append(_one(space, priors, seed, index))
     return torch.stack(starts).to(space.device)
 
 
-def _one(space: Space, priors: Mapping[str, NamedPrior], radius: float) -> Tensor:
+def _one(space: Space, priors: Mapping[str, NamedPrior], seed: int, index: int) -> Tensor:
     parts = list(zip(space.names, space.constraints, strict=True))
+    radius = RADII[index % len(RADII)]
+
+    def drawn(part: int, size: int) -> Tensor:
+        at = streams(Purpose.INIT, range(_FIRST + index, _FIRST + index + 1))
+        return uniform(seed, at, _SEARCH + part, size, dtype=torch.float64)[0]
+
     free = {
-        name: radius * (2 * torch.rand(constraint.size, dtype=space.dtype) - 1)
-        for name, constraint in parts
+        name: radius * drawn(2 * part, constraint.size).to(space.dtype)
+        for part, (name, constraint) in enumerate(parts)
     }
     known: dict[str, Tensor] = {}
     for _ in parts:  # each round draws all parameters whose parents are known
-        for name, constraint in parts:
+        for part, (name, constraint) in enumerate(parts):
             if name in known:
                 continue
             try:
                 if name in priors:
-                    value = _value(priors[name], known, constraint.shape, space.dtype)
+                    shape = constraint.shape
+                    share = (drawn(2 * part + 1, shape.numel()).reshape(shape) + 1) / 2
+                    value = _value(priors[name], known, share).to(space.dtype)
                     found = constraint.unconstrain(value, known)
                     free[name] = torch.where(torch.isfinite(found), found, free[name])
                 known[name] = constraint.constrain(free[name], known)[0]
@@ -71,17 +80,18 @@ def _one(space: Space, priors: Mapping[str, NamedPrior], radius: float) -> Tenso
     return torch.cat([free[name] for name in space.names])
 
 
-def _value(
-    prior: NamedPrior, values: Mapping[str, Tensor], shape: torch.Size, dtype: torch.dtype
-) -> Tensor:
-    """Return one draw of a parameter given its parents; NaN where there is no distribution."""
+def _value(prior: NamedPrior, values: Mapping[str, Tensor], share: Tensor) -> Tensor:
+    """Return one draw of a parameter given its parents; NaN where there is no distribution.
+
+    Elementwise priors turn uniform numbers `share` into quantiles; distributions draw by torch.
+    """
     if isinstance(prior, Prior):
-        return _quantiles(prior, torch.rand(shape, dtype=torch.float64)).to(dtype)
+        return _quantiles(prior, share)
     density: object = prior if isinstance(prior, Distribution) else prior(dict(values))
     if not isinstance(density, Distribution):
-        return torch.full(shape, torch.nan, dtype=dtype)
+        return torch.full_like(share, torch.nan)
     event = len(density.event_shape)
-    return density.expand(shape[: len(shape) - event]).sample().to(dtype)
+    return density.expand(share.shape[: share.ndim - event]).sample()
 
 
 def _quantiles(prior: Prior, share: Tensor) -> Tensor:
