@@ -184,3 +184,21 @@ def test_threads_that_record_at_once_do_not_record_each_other():
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(run, ["sin", "cos"]))
     assert found == [["aten.sin.default", "aten.mul.Tensor"], ["aten.cos.default", "aten.mul.Tensor"]]
+
+
+def test_a_recorder_is_that_of_its_thread():
+    """Two threads may record at once: an optimizer's first step, and the steps of a run."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from langevin.compiler.record import current
+
+    with ThreadPoolExecutor(1) as pool:
+        found = []
+
+        def double():
+            found.append((current() is not None, pool.submit(current).result()))
+            return [2 * x]
+
+        x = torch.ones(2)
+        record(double, [x])
+    assert found == [(True, None)]

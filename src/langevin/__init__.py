@@ -17,7 +17,7 @@ _PARTS = {
     **{"gradients": "targets.gradients", "sparse": "nn.sparse"},
 }
 _NAMES = {
-    "sampling": ["resume", "sample"],
+    "sampling": ["Background", "resume", "sample"],
     "nn.choice": ["PriorChoice", "choose_prior"],
     "targets.constraints": [
         *("correlation_cholesky", "interval", "ordered", "positive", "real", "simplex", "unit"),

@@ -24,7 +24,7 @@ from langevin.nn.predictive import (
     ood_auroc,
     predict,
 )
-from langevin.sampling import resume, sample
+from langevin.sampling import Background, resume, sample
 from langevin.storage import ChainStatus, Samples, load_samples
 from langevin.targets import Model, Posterior, gradients, last_layer, likelihoods, priors
 from langevin.targets.constraints import (
@@ -53,6 +53,7 @@ __all__ = [
     "Prediction",
     "PriorChoice",
     "SampleBank",
+    "Background",
     "Samples",
     "Trust",
     "TrustWarning",

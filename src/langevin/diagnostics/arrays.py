@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,7 +24,6 @@ __all__ = [
     "evaluate_fully",
     "gradients_at",
     "healthy_positions",
-    "import_arviz",
     "is_samples",
 ]
 
@@ -122,14 +120,6 @@ def gradients_at(
         found = f"energy {float(energy[first]):g} at {positions[first].tolist()[:4]}"
         raise needs(who, "target", condition, found)
     return gradient
-
-
-def import_arviz() -> ModuleType:
-    """Import ArviZ lazily, since it takes seconds, and without its FutureWarning."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        import arviz
-    return arviz
 
 
 def evenly_spaced(length: int, num: int) -> Tensor:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
@@ -21,39 +22,49 @@ from langevin.targets.base import check_dim, check_target
 from langevin.targets.gradients import BATCHES, GradientFn
 from langevin.targets.metric import as_metric
 
-__all__ = ["check_evaluation", "check_parts", "configure"]
+__all__ = ["Settings", "check_evaluation", "check_parts", "configure"]
 
 CHAINS, DRAWS = 8, 1000
 
 
-def configure(
-    target: Target,
-    data: Any,
-    sampler: Kernel | None,
-    init: Tensor | Mapping[str, Any] | str | None,
-    chains: int | None,
-    num_draws: int | None,
-    num_steps: int | None,
-    warmup: int | None,
-    thin: int | None,
-    metric: MetricSetting,
-    batch_size: int | None,
-    batches: str,
-    control_variate: Tensor | str | None,
-    seed: int,
-    first_chain: int,
-    keep: Keep,
-    compile: bool | str,
-    progress: Progress,
-) -> tuple[RunConfig, Adaptation]:
-    """Return the configuration of a run, and what is to be adapted before it; see `sample`."""
+class Settings(TypedDict, total=False):
+    """The arguments of `sample` beside the target."""
+
+    data: Any
+    sampler: Kernel | None
+    init: Tensor | Mapping[str, Any] | str | None
+    chains: int | None
+    num_draws: int | None
+    num_steps: int | None
+    warmup: int | None
+    thin: int | None
+    metric: MetricSetting
+    batch_size: int | None
+    batches: str
+    control_variate: Tensor | str | None
+    seed: int
+    first_chain: int
+    keep: Keep
+    out: str | Path | None
+    compile: bool | str
+    progress: Progress
+    engine: Any
+    block_size: int | None
+
+
+def configure(target: Target, given: Settings) -> tuple[RunConfig, Adaptation]:
+    """Return the configuration of a run, and what is to be adapted before it."""
+    sampler, metric, progress = given["sampler"], given["metric"], given["progress"]
+    batch_size, batches, seed = given["batch_size"], given["batches"], given["seed"]
+    first_chain, keep, compile = given["first_chain"], given["keep"], given["compile"]
+    control_variate = given["control_variate"]
     kernel = sampler_at(0.1) if sampler is None else sampler
-    columns = check_parts("sample", kernel, target, data, progress)
+    columns = check_parts("sample", kernel, target, given["data"], progress)
     _check_choices(keep, compile)
-    steps, warmup, thin = _lengths(sampler, num_draws, num_steps, warmup, thin)
+    steps, warmup, thin = _lengths(given)
     check_seed("sample", seed)
     check_integer("sample", "first_chain", first_chain, 0)
-    starts, position = _initial_positions(target, sampler, init, chains, columns)
+    starts, position = _initial_positions(target, given, columns)
     _check_chains(kernel, len(position), first_chain)
     if sampler is None and metric is None:
         metric = "auto"
@@ -80,7 +91,7 @@ def configure(
     )  # fmt: skip
     adaptation = Adaptation(
         target, columns, position, starts, metric, progress,
-        moves_chains=sampler is None and init is None,
+        moves_chains=sampler is None and given["init"] is None,
         uses_control_variates=isinstance(control_variate, str),
         is_compiled=sampler is None and compile is not False and position.is_cpu,
     )  # fmt: skip
@@ -152,13 +163,13 @@ def _check_choices(keep: Any, compile: Any) -> None:
         raise needs("sample", "compile", 'True, False or "auto"', compile)
 
 
-def _lengths(
-    sampler: Kernel | None, num_draws: Any, num_steps: Any, warmup: Any, thin: Any
-) -> tuple[int, int, int]:
+def _lengths(given: Settings) -> tuple[int, int, int]:
     """Return steps, warm-up and thinning; without a sampler the adaptation replaces them."""
+    num_draws, num_steps = given["num_draws"], given["num_steps"]
+    warmup, thin = given["warmup"], given["thin"]
     if num_draws is not None:
         check_integer("sample", "num_draws", num_draws, 1)
-    if sampler is None:
+    if given["sampler"] is None:
         for name, value in (("num_steps", num_steps), ("warmup", warmup), ("thin", thin)):
             if value is not None:
                 what = "sampler=...: without a sampler it is chosen automatically"
@@ -181,9 +192,11 @@ def _lengths(
 
 
 def _initial_positions(
-    target: Target, sampler: Kernel | None, init: Any, chains: Any, columns: Sequence[Tensor]
+    target: Target, given: Settings, columns: Sequence[Tensor]
 ) -> tuple[Tensor | None, Tensor]:
     """Return the positions that `init` gives, or None, and positions like them, (chains, dim)."""
+    sampler, chains = given["sampler"], given["chains"]
+    init: Any = given["init"]
     count = CHAINS if chains is None else check_integer("sample", "chains", chains, 1)
     if isinstance(init, Mapping):
         by_name: Callable[[Any, int], Tensor] | None = getattr(target, "init_from", None)

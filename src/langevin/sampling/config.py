@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from langevin.kernels import Kernel, Scaled, StepInputs
 from langevin.kernels.gradient_noise import KINDS as NOISES
 from langevin.kernels.gradient_noise import OPEN
 from langevin.kernels.schedules import AUTO
+from langevin.sampling.interrupts import Interrupts
 from langevin.sampling.progress import Progress
 from langevin.storage import About
 from langevin.storage.checkpoint import adapted_tensors
@@ -31,12 +32,21 @@ from langevin.targets.gradients import (
 )
 from langevin.targets.metric import METRICS, Metric
 
-__all__ = ["Adaptation", "Keep", "MetricSetting", "RunConfig"]
+__all__ = ["Adaptation", "Inputs", "Keep", "MetricSetting", "RunConfig"]
 
 Keep = str | Callable[[Tensor], Tensor]
 
 MetricSetting = str | Tensor | Metric | None
 """A covariance (dim, dim), variances (dim,), a `Metric`, a kind to estimate, or None."""
+
+
+class Inputs(NamedTuple):
+    """What a run takes beside its configuration."""
+
+    target: Target
+    columns: tuple[Tensor, ...]  # of the data
+    progress: Progress
+    interrupts: Interrupts
 
 
 @dataclass(frozen=True)

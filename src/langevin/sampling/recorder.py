@@ -341,7 +341,8 @@ def _begun(trace: Trace, rows: range | list[int]) -> Tensor:
     """Return the positions at the beginning of some rows: the ends of the rows before them."""
     if not isinstance(rows, range):
         return torch.cat([trace.before.position[None], trace.positions])[rows]
-    if rows.start > 0:
+    if rows.start > 0 or not rows:
+        rows = rows or range(1, 1)
         return trace.positions[rows.start - 1 : rows.stop - 1 : rows.step]
     later = trace.positions[rows.step - 1 : rows.stop - 1 : rows.step]
     return torch.cat([trace.before.position[None], later])

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from langevin.adaptation import sampler_at
 from langevin.checks import check_path, known_arguments, needs
-from langevin.distributed import Local, as_engine
+from langevin.distributed import as_engine
 from langevin.kernels import Kernel
 from langevin.sampling.arguments import check_parts
-from langevin.sampling.config import RunConfig
-from langevin.sampling.distributed import run_distributed
+from langevin.sampling.config import Inputs, RunConfig
+from langevin.sampling.distributed import run
 from langevin.sampling.interrupts import Interrupts
-from langevin.sampling.loop import interrupted_in_setup, run_loop
+from langevin.sampling.loop import interrupted_in_setup
 from langevin.sampling.progress import Progress
 from langevin.storage import Checkpoint, DiskBlocks, DiskStore, Samples, load_samples
 from langevin.storage.fingerprint import check_fingerprints
@@ -89,14 +89,9 @@ def resume(
                 interrupts.check()
             except KeyboardInterrupt:
                 return interrupted_in_setup(load_samples(path), "resume")
-            if "block_size" in manifest:
-                blocks, worker = DiskBlocks(store), worker or Local()
-                return run_distributed(
-                    config, blocks, checkpoint, worker, interrupts, progress, target, columns
-                )
-            return run_loop(
-                config, gradient_fn, store, checkpoint, interrupts, progress, target, columns
-            )
+            inputs = Inputs(target, columns, progress, interrupts)
+            whole = DiskBlocks(store) if "block_size" in manifest else store
+            return run(config, gradient_fn, whole, checkpoint, worker, inputs)
 
 
 def _check_counts(store: DiskStore, checkpoint: Checkpoint, config: RunConfig) -> None:

@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import itertools
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from langevin.checks import check_path, needs
-from langevin.diagnostics.arrays import evenly_spaced, import_arviz
+from langevin.checks import check_path, known_arguments, needs
+from langevin.diagnostics.arrays import evenly_spaced
 from langevin.diagnostics.running import MAX_ELEMENTS, Moments, read_heat, read_moments
 from langevin.diagnostics.trust import Evidence, Trust, TrustWarning, judge
+from langevin.storage.arviz_data import arviz_data
 from langevin.storage.blocks import DiskBlocks
 from langevin.storage.checkpoint import Checkpoint
-from langevin.storage.inference_data import inference_data
 from langevin.storage.memory import Arrays, pick_elements
 from langevin.storage.replicas import coldest, swap_rates
+from langevin.storage.summary import Summary
 from langevin.storage.zarr import DiskStore
 from langevin.targets import Target
 from langevin.targets.base import check_dim, check_target
 from langevin.targets.space import Space
-
-if TYPE_CHECKING:
-    import arviz
-    import pandas
 
 __all__ = ["About", "ChainStatus", "Samples", "load_samples", "make_samples"]
 
@@ -268,17 +266,41 @@ class Samples:
         columns = () if data is None else target.as_columns("with_target", data)
         return dataclasses.replace(self, target=target, data=columns)
 
+    def values_by_name(self, who: str) -> dict[str, Tensor]:
+        """Return the values (chain, draw, ...) of `healthy` by parameter, "theta" without names."""
+        if not self._good or not self.draws.shape[1]:
+            found = "; ".join(map(str, self.status))
+            raise ValueError(f"{who}() needs a healthy chain with draws, got: {found}")
+        return {"theta": self.healthy} if self.space is None else self.space.values(self.healthy)
+
+    @property
+    def attributes(self) -> dict[str, str | int | float]:
+        """Library, version and settings of the run, as the attributes of `to_arviz`."""
+        return {
+            "inference_library": "langevin",
+            "inference_library_version": importlib.import_module("langevin").__version__,
+            "settings": self.description,
+            "temperature": math.nan if self.temperature is None else self.temperature,
+            "sampling_time": self.seconds,
+            "warmup_gradients": self.warmup_gradients,
+            "is_compiled": int(self.compiled),
+        }
+
+    @known_arguments("to_arviz")
     def to_arviz(
         self,
         *,
         lp: bool = False,
         log_likelihood: bool = False,
         posterior_predictive: Callable[..., Any] | None = None,
+        unconstrained: bool = False,
         seed: int = 0,
-    ) -> arviz.InferenceData:
+    ) -> Any:
         """Convert the healthy chains to ArviZ, one variable per parameter (`theta` without names).
 
-        The group `sample_stats` has `energy`, `gradient_norm` and `step_size`.
+        Returns the container of the installed ArviZ: InferenceData of 0.2x, xarray's DataTree of
+        1.x. The group `sample_stats` has `energy`, `gradient_norm` and `step_size`; the attributes
+        have library, version and settings. Draws of the warm-up are not stored.
 
         Args:
             lp: add the statistic `lp`, the log density ``-U`` of each draw over all data, at one
@@ -288,22 +310,33 @@ class Samples:
             posterior_predictive: a function of ONE dict of parameters and the data's columns that
                 returns simulated data, as a tensor or a dict of tensors. It may use torch's
                 generator: ``torch.distributions.Normal(...).sample()``.
-            seed: of these simulations.
+            unconstrained: add the group `unconstrained_posterior`: the elements of theta of each
+                parameter, before the transform to its support.
+            seed: of the simulations.
         """
-        return inference_data(self, lp, log_likelihood, posterior_predictive, seed)
+        return arviz_data(self, lp, log_likelihood, posterior_predictive, unconstrained, seed)
 
-    def summary(self) -> pandas.DataFrame:
-        """Return ArviZ's table: mean, sd, Monte Carlo error, ESS and R-hat of each element.
+    def summary(self) -> Summary:
+        """Return a table of mean, sd, 94 % interval, Monte Carlo errors, ESS and R-hat by element.
 
-        Failed diagnostics (`trust.warnings`) are printed above it and stored in
-        ``attrs["warnings"]``.
+        Failed diagnostics (`trust.warnings`) are printed above it.
         """
-        # R-hat of constants, such as the zeros of a Cholesky factor, is NaN.
-        with np.errstate(all="ignore"):
-            table = import_arviz().summary(self.to_arviz(), round_to="none")
-        from langevin.storage.summary import with_warnings  # importing pandas is slow
+        values = self.values_by_name("summary")
+        names = [
+            f"{name}[{', '.join(map(str, place))}]" if place else name
+            for name, value in values.items()
+            for place in itertools.product(*self._labels(name, value.shape[2:]))
+        ]
+        draws = torch.cat([value.unsqueeze(-1).flatten(2) for value in values.values()], -1)
+        return Summary.of(names, draws, self.trust.warnings)
 
-        return with_warnings(table, self.trust.warnings)
+    def _labels(self, name: str, shape: Sequence[int]) -> list[Iterable[object]]:
+        """Return the labels along the axes of a parameter."""
+        axes = () if self.space is None else self.space.dims.get(name, ())
+        coords = {} if self.space is None else self.space.coords
+        return [
+            coords.get(str(axis), range(size)) for axis, size in itertools.zip_longest(axes, shape)
+        ]
 
 
 class About(NamedTuple):

@@ -66,7 +66,7 @@ def show(quick: bool) -> Shown:
         bad = lv.sample(funnel(), data=data, progress=False, **settings)
     table = good.summary()
     theta = good["mu"][..., None] + good["tau"][..., None] * good["z"]
-    worst, fewest = float(table["r_hat"].max()), float(table["ess_bulk"].min())
+    worst, fewest = max(table["r_hat"].values()), min(table["ess_bulk"].values())
     draws = good.draws.shape[0] * good.draws.shape[1]
     first = (
         f"lv.sample(model, data=...) without a setting took {good.warmup_gradients:,} gradients a chain to find starts, scale and "
@@ -74,11 +74,10 @@ def show(quick: bool) -> Shown:
         f"{_verdict(good)}."
     )
     second = f"The same schools in parameters that make a funnel: that run {_verdict(bad, quote=True)}"
-    text = table[["mean", "sd", "hdi_3%", "hdi_97%", "ess_bulk", "r_hat"]].to_string(float_format=lambda value: f"{value:.3f}")
     call = "samples = lv.sample(model, data=(effects, errors))\nsamples.summary()"
     lines = textwrap.dedent(inspect.getsource(schools)).splitlines()[2:]
     code = textwrap.dedent("\n".join(lines)).replace("return lv.Model", "model = lv.Model") + "\n" + call
-    printed_text = f"{told}\n\n{text}\n\nThe same in the parameters of the funnel, samples.trust:\n\n{bad.trust}"
+    printed_text = f"{told}\n\n{table}\n\nThe same in the parameters of the funnel, samples.trust:\n\n{bad.trust}"
     return Shown((_forest(theta), _scatter(good, theta, bad)), (first, second.rstrip(".") + "."), code, printed_text)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from langevin.checks import needs
+from langevin.checks import import_extra, needs
 from langevin.diagnostics.plots import FAINT, INK, PALETTE
 from langevin.nn.sparse.weights import sparsity, weights_of
 
@@ -35,15 +35,16 @@ def input_map(model: nn.Module, shape: tuple[int, int], *, axes: Axes | None = N
         >>> import matplotlib.pyplot
         >>> matplotlib.pyplot.close(axes.figure)
     """
-    from matplotlib.colors import LinearSegmentedColormap
-
+    colors = import_extra("input_map()", "matplotlib.colors", "plots")
     name, weight = next(iter(weights_of("input_map", model).items()))
     if weight.ndim != 2 or weight.shape[1] != shape[0] * shape[1]:
         what = f"rows and columns for the {weight.shape[1]} inputs of {name!r}"
         raise needs("input_map", "shape", what, shape)
     counts = (weight != 0).sum(0).reshape(shape).cpu().numpy()
     panel = axes if axes is not None else _panel((4.6, 4.0))
-    ramp = LinearSegmentedColormap.from_list("connections", ["#D6E6F2", PALETTE[0], "#08306B"])
+    ramp = colors.LinearSegmentedColormap.from_list(
+        "connections", ["#D6E6F2", PALETTE[0], "#08306B"]
+    )
     masked, top = np.ma.masked_equal(counts, 0), max(2, counts.max())
     image = panel.imshow(masked, cmap=ramp, vmin=1, vmax=top, interpolation="nearest")
     panel.set_facecolor("#F4F4F4")
@@ -134,9 +135,9 @@ def _blocks(weight: Tensor) -> Tensor:
 
 
 def _panel(size: tuple[float, float]) -> Axes:
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(figsize=size, layout="constrained")[1]
+    plt = import_extra("a plot", "matplotlib.pyplot", "plots")
+    panel: Axes = plt.subplots(figsize=size, layout="constrained")[1]
+    return panel
 
 
 def _finish(panel: Axes, image: Any, title: str, label: str, *, integer: bool = False) -> None:
