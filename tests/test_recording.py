@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
 
 import langevin as lv
-from langevin.compiler.record import UnrecordableError, agreeing, record
+from langevin.compiler.record import UnrecordableError, agreeing, current, record
 
 GAUSSIAN = lv.targets.gaussian([[1.0, 0.9], [0.9, 1.0]])
 START = torch.linspace(-1, 1, 6, dtype=torch.float64).reshape(3, 2)
@@ -161,6 +163,27 @@ def test_the_size_of_a_run_counts_a_minibatch_and_not_its_data():
     assert gathered.num_numbers() == 3 * 5 + 3 * 5
     whole = record(lambda: [data.mT @ data[:, 0]], [])
     assert whole.num_numbers() == 1000 * 5
+
+
+def test_threads_that_record_at_once_do_not_record_each_other():
+    meet = threading.Barrier(2, timeout=30)
+
+    def function(x, name):
+        meet.wait()
+        y = getattr(x, name)()
+        assert current() is not None
+        meet.wait()
+        return [2 * y]
+
+    def run(name):
+        x = torch.ones(3)
+        tape = record(lambda: function(x, name), [x])
+        assert current() is None
+        return [operation.name for operation in tape.operations]
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(run, ["sin", "cos"]))
+    assert found == [["aten.sin.default", "aten.mul.Tensor"], ["aten.cos.default", "aten.mul.Tensor"]]
 
 
 def test_a_recorder_is_that_of_its_thread():

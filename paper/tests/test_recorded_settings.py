@@ -22,7 +22,7 @@ DEPENDENT = {  # modules by those that import them
     "ravine": ("ravine_search_settings", "ravine_search", "ravine_readings", "ravine_defaults"), "ravine_readings": (),
     "ravine_defaults": (), "ravine_search_settings": ("ravine_search",),
     "reheating": ("ravine_candidates", "ravine_search"), "ravine_candidates": ("ravine_search",), "ravine_search": (),
-    "mnist": ("networks",), "cifar": ("networks",), "networks": (), "lenet": (), "tables": (),
+    "mnist": ("networks",), "cifar": ("networks",), "networks": (), "lenet": (), "tables": (), "scoring": (),
     "uncertainty": ("mnist_ood", "digits"), "mnist_ood": (), "digits": (),
 }  # fmt: skip
 
@@ -49,6 +49,8 @@ IN_FUNCTIONS = {  # other numbers inside functions, and why they are no settings
     ("lenet", "_sparse_results"): {100},  # percent
     ("lenet", "_error"): {100},  # percent
     ("tables", "_fit"): {100},  # percent
+    ("scoring", "_of_numbers"): {100},  # percent
+    ("scoring", "_of_classes"): {100, 1e-15},  # percent; against the log of 0
     ("uncertainty", "measure"): {100},  # percent
     ("networks", "_columns"): {3},  # digits
     ("networks", "_cifar"): {10, 100, 5},  # which data set; the paper's runs

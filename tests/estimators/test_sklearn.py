@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_friedman1
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -15,7 +16,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from langevin.tabular import LangevinClassifier, LangevinRegressor
+from langevin.tabular import LangevinClassifier, LangevinRegressor, base
+from langevin.targets.priors import GaussianPrior
 
 TINY = {
     "hidden": (8,),
@@ -98,12 +100,28 @@ def test_noise_stays_between_its_bounds_for_any_weights(fitted):
 
 def test_the_scales_of_layers_are_found(friedman):
     """Noisy rows ask for small weights."""
-    model = regressor(prior_std="auto", hidden=(16, 16)).fit(*friedman[0])
-    assert model.prior_std_ == "layers"
+    model = regressor(prior_std="layers", hidden=(16, 16)).fit(*friedman[0])
     sizes = [10 * 2 * 16 + 16, 16 * 16 + 16]
     first, second, _ = model.draws_.flatten(0, 1).split([*sizes, 34], -1)
     assert max(first.square().mean().sqrt(), second.square().mean().sqrt()) < 0.6
     assert model.posterior_.dim == model.draws_.shape[-1]
+
+
+def test_the_prior_is_the_one_that_predicts_held_out_rows_better(monkeypatch):
+    for better in (False, True):
+
+        def scores(posterior, draws, x, y, better=better):
+            is_of_layers = not isinstance(posterior.prior, GaussianPrior)
+            return torch.full((len(draws), len(x)), float(is_of_layers == better))
+
+        monkeypatch.setattr(base, "log_likelihood", scores)
+        model = regressor(prior_std="auto", burn_in=64, num_steps=64).fit(X, Y)
+        assert model.prior_std_ == ("layers" if better else 1.0)
+
+
+def test_more_chains_start_from_those_that_there_are():
+    model = LangevinRegressor(**{**TINY_REGRESSOR, "noise": "learned", "prior_std": "layers"}).fit(X[:100], Y[:100])
+    assert model.set_params(chains=3).partial_fit(X[100:], Y[100:]).draws_.shape[:2] == (3, 3)
 
 
 def test_the_noise_model_is_the_one_that_predicts_held_out_rows_best(capsys):
@@ -221,7 +239,7 @@ BAD = {
     "chains": (0, r"LangevinRegressor\(chains=.*0"),
     "hidden": (3, r"hidden=.*a tuple of layer sizes, got 3"),
     "noise": ("white", r"one of \['auto', .*'mixture'.*, got 'white'"),
-    "prior_std": (-1.0, r"prior_std=.*> 0, or \"auto\", got -1\.0"),
+    "prior_std": (-1.0, r"prior_std=.*> 0, \"layers\" or \"auto\", got -1\.0"),
     "batch_size": ("small", r"batch_size=.*'small'"),
     "burn_in": ("long", r"burn_in=.*'long'"),
     "random_state": (-1, r"random_state=.*-1"),

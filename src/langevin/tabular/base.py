@@ -256,6 +256,8 @@ class LangevinEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
     def _sample(self, start: Tensor | None) -> None:
         data, weights = self._data(), self._seen[2]
         count, seed = check_integer(self._who, "chains", self.chains, 1), self._seed_used
+        if start is not None:  # of fewer chains, after an interrupt
+            start = start[torch.arange(count) % len(start)]
         settings = self._settings(len(data[0]))
         choice = self.noise_, self.prior_std_
         pair = self._problem(*choice, len(data[0]), weights)

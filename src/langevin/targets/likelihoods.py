@@ -503,8 +503,8 @@ def bounded(log_square: Tensor, within: tuple[float, float]) -> Tensor:
     """Return the log of a squared scale within bounds (low, high) of the scale, smoothly.
 
     Example:
-        >>> bounded(torch.tensor([-50.0, 0.0, 50.0]), (0.01, 10.0)).div(2).exp()
-        tensor([ 0.0100,  0.9951, 10.0000])
+        >>> bounded(torch.tensor([-50.0, 0.0, 50.0]), (0.1, 10.0)).div(2).exp()
+        tensor([ 0.1000,  1.0000, 10.0005])
     """
     low, high = (2 * math.log(scale) for scale in within)
     return low + softplus(high - softplus(high - log_square) - low)
