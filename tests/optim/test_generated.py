@@ -7,6 +7,7 @@ of them is tested on three samplers; it rounds logarithm, sine and cosine in its
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import subprocess
 import sys
@@ -30,6 +31,12 @@ from langevin.random.reference import counter_words, key_words, normal_at
 
 FLOATS = [torch.float32, torch.float64]
 SHARED = {}  # what is compiled is compiled once for all tests here
+
+
+@pytest.fixture(autouse=True)
+def no_optimizer_of_another_test():
+    """One that waits for the garbage collector would be reported as sharing its noise."""
+    gc.collect()
 
 
 @pytest.fixture(autouse=True)
