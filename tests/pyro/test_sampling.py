@@ -80,7 +80,8 @@ def test_outputs_have_names_shapes_and_axes():
 
 
 def test_an_output_follows_its_draw_also_for_nested_plates():
-    samples = lv.sample(lv.from_pyro(*_with_args("nested")), num_draws=20, progress=False)
+    target = lv.from_pyro(*_with_args("nested"))
+    samples = lv.sample(target, sampler=lv.sgld(1e-3), num_steps=20, progress=False)
     data = samples.to_arviz()
     assert data.posterior["c"].dims == ("chain", "draw", "inner", "outer")
     assert data.posterior["b"].dims == ("chain", "draw", "inner", "b_dim_1")
