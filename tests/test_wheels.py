@@ -19,7 +19,18 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 NOT_FOR_THE_LIBRARY = ("jinja2", "scikit-learn", "torchmetrics", "ray", "langevin-paper", "arviz", "pandas", "matplotlib", "typer")
-EXTRAS = ("arviz", "huggingface", "lightning", "metrics", "pandas", "plots", "ray", "sklearn")  # whose modules the library imports
+EXTRAS = (
+    "arviz",
+    "huggingface",
+    "lightning",
+    "metrics",
+    "ngboost",
+    "pandas",
+    "plots",
+    "pyro",
+    "ray",
+    "sklearn",
+)  # whose modules the library imports
 
 
 def run(*command, folder=None):
@@ -89,7 +100,7 @@ def environment(folder, wheels, absent=()):
 USE = """
 import importlib, importlib.util, sys
 for name in sys.argv[1:]:
-    if not name.startswith("langevin.tabular"):  # an extra
+    if not name.startswith(("langevin.tabular", "langevin.targets.pyro.")):  # extras
         importlib.import_module(name)
 try:
     import langevin.tabular
