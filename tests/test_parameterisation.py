@@ -165,6 +165,12 @@ def test_the_metric_moves_with_the_coordinates():
     torch.testing.assert_close(metric.root.mT, there / 2e-6, rtol=1e-6, atol=1e-6)
 
 
+def test_starts_of_the_mode_search_are_draws_of_the_priors_in_the_new_coordinates():
+    model = model_of("normal")
+    seen = Reparameterised.of(model, {"x": 0.0})
+    torch.testing.assert_close(seen.theta(seen.explore(20, seed=1)), model.explore(20, seed=1))
+
+
 def two_levels(**settings):
     """Return a model whose parameters are not in the order of their dependence."""
     return lv.Model.log_density(

@@ -211,7 +211,7 @@ class Found(NamedTuple):
     sd: Tensor  # relative errors of the standard deviations
     mean_error: Tensor  # standard errors, from the chains
     sd_error: Tensor
-    warned: bool
+    warned: list[str]  # failed diagnostics
     cost: float  # gradients of all chains per effective draw of the slowest number, without the warm-up
     samples: lv.Samples
 
@@ -234,7 +234,8 @@ def run(hierarchy: Hierarchy, form: str, exact: tuple[Tensor, Tensor], seed: int
     found = mixing(numbers)
     size = float(torch.minimum(found.bulk, found.tail).min())
     cost = samples.status[0].steps * len(samples.status) / size
-    warned = any(issubclass(each.category, lv.TrustWarning) for each in caught)
+    texts = [str(each.message) for each in caught if issubclass(each.category, lv.TrustWarning)]
+    warned = [line for text in texts for line in text.splitlines() if line != "failed diagnostics:"]
     sd = (squares.mean(0) - mean**2).sqrt() - 1
     return Found(mean, sd, means.std(0) / root, squares.std(0) / (2 * root), warned, cost, samples)
 
@@ -255,7 +256,7 @@ def rows(name: str, seeds: range) -> str:
         mean, sd = (max(float(getattr(each, what).abs().max()) for each in found) for what in ("mean", "sd"))
         cost = sum(each.cost for each in found) / len(found)
         warmup = sum(each.samples.warmup_gradients for each in found) / len(found)
-        warned = sum(each.warned for each in found)
+        warned = sum(bool(each.warned) for each in found)
         first = name if form == FORMS[0] else ""
         counts = f"{right:3} of {len(seeds)}{mean:8.1%}{sd:8.1%}{warned:8}{cost:9.1f}{warmup:9.0f}"
         lines.append(f"{first:26}{form:12}{counts}")
