@@ -135,7 +135,7 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
 
 
 SLOW = ("Gaussian, 10,000, turned", "stochastic volatility, 503")
-"""Run only by name: both take hours, since the default call finds steps that are far too small."""
+"""Run only by name: neither finished where the table was made (docs/benchmarks/high_dimension.txt)."""
 
 
 def run(name: str, seed: int, reference_draws: int) -> str:

@@ -168,6 +168,12 @@ def test_narrow_and_wide_modes_on_the_line_are_reported():
     assert "2 modes" in told[0]
 
 
+@pytest.mark.parametrize("dim", [5, 20])
+def test_a_narrow_mode_beside_a_wide_one_is_not_found_in_many_dimensions(dim):
+    """The limit that docs/modes.md states: almost everywhere the energy falls towards the wide mode."""
+    assert len(found_in(mixture(8.0, dim, (0.5, 0.5), (0.3, 1.0)), dim).modes) == 1
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_modes_that_chains_cross_are_right_and_not_reported(seed):
     samples, told = sampled(mixture(4.0, 1, (0.5, 0.5)), seed=seed, num_draws=1000)
