@@ -36,6 +36,13 @@ def plot_calibration(
         X: rows that it has not seen.
         y: their targets.
         axes: to draw into; new ones by default.
+
+    Example:
+        >>> x = np.linspace(-1, 1, 40)[:, None]
+        >>> short = {"chains": 2, "adam_steps": 200, "burn_in": 100, "num_steps": 100}
+        >>> model = LangevinRegressor(hidden=(8,), **short).fit(x, x[:, 0])
+        >>> plot_calibration(model, x, x[:, 0]).get_ylabel()
+        'share of rows'
     """
     if isinstance(model, LangevinClassifier):
         return reliability_diagram(model._predict(X), model._targets(np.asarray(y)), axes=axes)
@@ -64,6 +71,14 @@ def effects(
     Returns:
         The values of the column, (values,), and means (draws, values): of y for a regressor, of the
         probability of the last class for a classifier.
+
+    Example:
+        >>> x = np.linspace(-1, 1, 40)[:, None]
+        >>> short = {"chains": 2, "adam_steps": 200, "burn_in": 100, "num_steps": 100}
+        >>> model = LangevinRegressor(hidden=(8,), **short).fit(x, x[:, 0])
+        >>> values, means = effects(model, x, 0)
+        >>> values.shape, means.shape
+        ((20,), (64, 20))
     """
     rows = _safe_indexing(X, evenly_spaced(len(X), _ROWS).numpy())
     column = np.asarray(rows[feature].to_numpy() if is_frame(X) else rows[:, feature])
@@ -100,6 +115,13 @@ def plot_effects(
         X: rows.
         feature: name or number of a column.
         axes: to draw into; new ones by default.
+
+    Example:
+        >>> x = np.linspace(-1, 1, 40)[:, None]
+        >>> short = {"chains": 2, "adam_steps": 200, "burn_in": 100, "num_steps": 100}
+        >>> model = LangevinRegressor(hidden=(8,), **short).fit(x, x[:, 0])
+        >>> plot_effects(model, x, 0).get_ylabel()
+        'mean of y'
     """
     values, means = effects(model, X, feature)
     if means.ndim > 2:
