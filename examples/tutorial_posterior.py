@@ -38,7 +38,7 @@ samples = lv.sample(model, data=(dose, animals, deaths), num_draws=num_draws)
 print(samples.trust)
 
 # 4. The answer, by name. The dose at which half of the animals die is a function of the draws.
-print(samples.summary()[["mean", "sd", "ess_bulk", "r_hat"]].round(3))
+print(samples.summary())
 half = -samples["alpha"] / samples["beta"]
 
 # 5. The exact answer, on a grid: two parameters allow that. The Normal prior on a positive parameter is cut off at 0.

@@ -9,7 +9,7 @@ import langevin as lv
 from langevin.adaptation import FORCE_LIMIT, sampler_at
 from langevin.adaptation import warmup as warmup_module
 from langevin.execution import Runner, run_blocks
-from langevin.execution.adjustable import settings_of, structure_of, with_settings
+from langevin.execution.settings import settings_of, structure_of, with_settings
 from langevin.kernels import Scaled
 from langevin.kernels.gradient_noise import DiagonalNoise
 from langevin.targets.gradients import full

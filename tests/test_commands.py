@@ -11,14 +11,32 @@ from typing import Annotated
 import langevin_paper.cli
 import pytest
 import typer
+from langevin_paper.commands import DEBUG, Commands
 from typer.testing import CliRunner
 
 import langevin as lv
 from langevin.cli import main as cli
-from langevin.cli.main import DEBUG, Commands
 
 ROOT = Path(__file__).parents[1]
-APPS = {"langevin": cli.app, "langevin-paper": langevin_paper.cli.app}
+NAMES = ["langevin", "langevin-paper"]
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run a command by its name; return its exit code and what it prints."""
+
+    def run(name, *words):
+        monkeypatch.setattr(sys, "argv", ["__main__.py", *words])
+        monkeypatch.setenv("COLUMNS", "120")
+        code = 0
+        try:
+            (cli if name == "langevin" else langevin_paper.cli).main()
+        except SystemExit as left:
+            code = left.code or 0
+        found = capsys.readouterr()
+        return code, found.out, found.err
+
+    return run
 
 
 @pytest.fixture
@@ -81,26 +99,52 @@ def test_wrong_usage_is_one_line_with_the_usage(call, words):
     assert "Usage: tool " in line
 
 
-@pytest.mark.parametrize("name", APPS)
-def test_the_version_is_that_of_the_package(name):
-    done = CliRunner().invoke(APPS[name], ["--version"])
-    assert (done.exit_code, done.output) == (0, f"{name} {lv.__version__}\n")
+@pytest.mark.parametrize("name", NAMES)
+def test_the_version_is_that_of_the_package(run, name):
+    assert run(name, "--version") == (0, f"{name} {lv.__version__}\n", "")
 
 
-@pytest.mark.parametrize("name", APPS)
-def test_the_help_has_examples_and_exit_codes(name):
-    done = CliRunner().invoke(APPS[name], ["--help"], terminal_width=120, prog_name=name)
-    assert done.exit_code == 0
+@pytest.mark.parametrize("name", NAMES)
+def test_the_help_has_examples_and_exit_codes(run, name):
+    code, out, _ = run(name, "--help")
+    assert code == 0
     for word in ("--debug", "--version", "Exit codes"):
-        assert word in done.output
-    assert done.output.count(f"{name} ") >= 3  # the usage, and three examples
+        assert word in out
+    assert out.count(f"{name} ") >= 3  # the usage, and three examples
 
 
-@pytest.mark.parametrize("name", APPS)
-def test_no_arguments_is_help(name):
-    done = CliRunner().invoke(APPS[name], [])
-    assert "Usage:" in done.output
-    assert "error" not in done.output.lower().replace("an error", "")
+@pytest.mark.parametrize("name", NAMES)
+def test_no_arguments_is_help(run, name):
+    _, out, err = run(name)
+    assert "usage:" in (out + err).lower()
+    assert "error" not in (out + err).lower().replace("an error", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (ValueError("a\n  b"), 2, "error: a b"), (RuntimeError("it broke"), 1, "error: it broke"),
+        (KeyError("x"), 1, "error: KeyError: 'x'; use --debug to see where"), (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)  # fmt: skip
+def test_an_error_of_the_doctor_is_one_line_and_an_exit_code(run, monkeypatch, error, code, line):
+    def examine(**options):
+        raise error
+
+    monkeypatch.setattr("langevin.cli.doctor.examine", examine)
+    assert run("langevin", "doctor") == (code, "", f"{line}\n")
+    if isinstance(error, Exception):
+        with pytest.raises(type(error)):
+            run("langevin", "doctor", "--debug")
+
+
+@pytest.mark.parametrize("words", [("nothing",), ("--nothing",), ("doctor", "--nothing"), ("doctor", "more")], ids=" ".join)
+def test_wrong_usage_of_the_library_is_one_line_with_the_usage(run, words):
+    code, out, err = run("langevin", *words)
+    (line,) = err.splitlines()
+    assert (code, out) == (2, "")
+    assert line.startswith("error: ")
+    assert "Usage: langevin " in line
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["demo", "--help"], ["doctor", "--help"], ["nothing"]], ids=" ".join)
@@ -117,18 +161,15 @@ def test_help_does_not_wait_for_torch(words):
         main()
     except SystemExit:
         pass
-    slow = {{"torch", "numpy", "matplotlib", "scipy"}} & set(sys.modules)
+    slow = {{"torch", "numpy", "matplotlib", "scipy", "typer"}} & set(sys.modules)
     assert not slow, slow
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, timeout=60, capture_output=True)
 
 
-def test_the_command_has_one_name_however_it_is_called(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["__main__.py", "train"])
-    with pytest.raises(SystemExit) as left:
-        cli.main()
-    assert left.value.code == 2
-    assert capsys.readouterr().err.startswith("error: No such command 'train'. Usage: langevin ")
+def test_the_command_has_one_name_however_it_is_called(run):
+    assert "Usage: langevin " in run("langevin", "train")[2]
+    assert "Usage: langevin-paper " in run("langevin-paper", "train")[2]
 
 
 def test_a_reader_that_leaves_is_no_error():

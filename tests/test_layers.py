@@ -24,8 +24,9 @@ LEVELS = [
     {"__main__"},
 ]
 STEPPERS = {
+    "execution/compiled.py",
     "execution/eager.py",
-    "execution/fused/symbols.py",
+    "execution/fused/trace.py",
     "execution/settings.py",
     "optim/update.py",
     "adaptation/stationary.py",

@@ -17,7 +17,7 @@ from torch.distributions import transforms
 
 import langevin as lv
 from langevin.diagnostics.arrays import evaluate_fully
-from langevin.storage.inference_data import import_arviz
+from langevin.storage.arviz_data import import_arviz
 from langevin.targets import Batch
 from langevin.targets.automatic import validation
 

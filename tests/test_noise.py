@@ -205,7 +205,7 @@ def test_no_element_outside_the_result_is_written(size, offset, dtype):
     """The result lies between guards; tiles and vectors end where they like."""
     steps, chains = range(3), range(2)
     whole = torch.full((64 + 6 * size + 64,), -7.0, dtype=dtype)
-    rows = noise.address.Rows(chains.start, len(chains), steps.start, len(steps))
+    rows = noise.address.Grid(chains.start, len(chains), steps.start, len(steps))
     for kind in ("normal", "uniform"):
         inside = whole[64:-64]
         assert compiled.draw_rows(kind, inside, size, offset, SEED, rows)
@@ -214,7 +214,7 @@ def test_no_element_outside_the_result_is_written(size, offset, dtype):
 
 
 def test_a_buffer_of_another_size_is_refused():
-    rows = noise.address.Rows(0, 2, 0, 3)
+    rows = noise.address.Grid(0, 2, 0, 3)
     for call in (
         lambda: compiled.draw_rows("normal", torch.empty(29), 5, 0, SEED, rows),
         lambda: compiled.draw_rows("normal", torch.empty(60)[::2], 5, 0, SEED, rows),

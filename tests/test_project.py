@@ -24,8 +24,8 @@ def steps(path):
     return [step["run"] for step in every if "run" in step], [step["uses"] for step in every if "uses" in step]
 
 
-def test_there_are_workflows_for_changes_nights_and_releases():
-    assert [path.stem for path in WORKFLOWS] == ["ci", "nightly", "release"]
+def test_there_are_workflows_for_changes_nights_releases_and_versions():
+    assert [path.stem for path in WORKFLOWS] == ["ci", "nightly", "release", "versions"]
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
@@ -65,6 +65,36 @@ def test_a_release_builds_both_distributions_and_only_its_last_job_may_publish()
     assert "secrets" not in (ROOT / ".github" / "workflows" / "release.yml").read_text()
 
 
+def test_every_system_python_and_torch_runs_the_core_tests():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    job = yaml.safe_load((ROOT / ".github" / "workflows" / "versions.yml").read_text())["jobs"]["core"]
+    matrix = job["strategy"]["matrix"]
+    pythons = {*matrix["python"], *(entry["python"] for entry in matrix["include"])}
+    named = {name.rpartition(" ")[2] for name in project["classifiers"] if re.search(r"Python :: 3\.\d", name)}
+    assert pythons == named
+    assert {name.partition("-")[0] for name in matrix["os"]} == {"ubuntu", "macos", "windows"}
+    assert {*matrix["torch"], *(entry["torch"] for entry in matrix["include"])} == {"oldest", "newest", "nightly"}
+    (floor,) = (need.partition(">=")[2] for need in project["dependencies"] if need.startswith("torch"))
+    assert any(f"torch=={floor}." in step.get("run", "") for step in job["steps"])
+    assert "-m core" in (ROOT / ".github" / "workflows" / "versions.yml").read_text()
+
+
+def test_the_core_tests_exist():
+    names = re.search(r'CORE = """(.*?)"""', (ROOT / "conftest.py").read_text(), re.S)[1].split()
+    assert len(names) > 10
+    assert all((ROOT / "tests" / f"{name}.py").is_file() for name in names)
+
+
+def test_the_recipe_of_conda_asks_for_what_the_wheel_asks_for():
+    recipe = yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text())
+    needs = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    renamed = {"torch": "pytorch", "typing-extensions": "typing_extensions"}
+    wheel = {(renamed.get(name, name), version) for name, version in (need.split(">=") for need in needs)}
+    conda = {tuple(need.split(" >=")) for need in recipe["requirements"]["run"]}
+    assert conda == wheel | {("python", "3.11")}
+    assert recipe["build"]["python"]["entry_points"] == [f"langevin = {COMMANDS['langevin']}"]
+
+
 def test_the_hooks_are_those_of_make_lint():
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
     linted = re.search(r"^lint:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.M)[1]
@@ -88,6 +118,7 @@ def test_the_version_is_one():
     said = {
         "paper": re.search(r'__version__ = "(.+)"', (ROOT / "paper/src/langevin_paper/__init__.py").read_text())[1],
         "the paper's need": next(need.partition("==")[2] for need in paper if need.startswith("langevin==")),
+        "conda": yaml.safe_load((ROOT / "conda/recipe.yaml").read_text())["context"]["version"],
         "citation": str(yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]),
         "changelog": re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)[1],
     }

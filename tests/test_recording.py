@@ -161,3 +161,21 @@ def test_the_size_of_a_run_counts_a_minibatch_and_not_its_data():
     assert gathered.num_numbers() == 3 * 5 + 3 * 5
     whole = record(lambda: [data.mT @ data[:, 0]], [])
     assert whole.num_numbers() == 1000 * 5
+
+
+def test_a_recorder_is_that_of_its_thread():
+    """Two threads may record at once: an optimizer's first step, and the steps of a run."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from langevin.compiler.record import current
+
+    with ThreadPoolExecutor(1) as pool:
+        found = []
+
+        def double():
+            found.append((current() is not None, pool.submit(current).result()))
+            return [2 * x]
+
+        x = torch.ones(2)
+        record(double, [x])
+    assert found == [(True, None)]

@@ -128,7 +128,7 @@ def test_control_c_returns_what_was_drawn():
 def test_summary_and_arviz_agree_with_the_draws():
     samples = run(num_steps=300, warmup=100)
     table = samples.summary()
-    np.testing.assert_allclose(table["mean"], samples.draws.mean((0, 1)).numpy())
+    np.testing.assert_allclose(list(table["mean"].values()), samples.draws.mean((0, 1)).numpy())
     assert {"sd", "mcse_mean", "ess_bulk", "r_hat"} <= set(table.columns)
     data = samples.to_arviz()
     assert data.posterior["theta"].shape == (4, 200, 2)

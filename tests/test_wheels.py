@@ -18,7 +18,8 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
-NOT_FOR_THE_LIBRARY = ("jinja2", "scikit-learn", "torchmetrics", "ray", "langevin-paper")
+NOT_FOR_THE_LIBRARY = ("jinja2", "scikit-learn", "torchmetrics", "ray", "langevin-paper", "arviz", "pandas", "matplotlib", "typer")
+EXTRAS = ("arviz", "huggingface", "lightning", "metrics", "pandas", "plots", "ray", "sklearn")  # whose modules the library imports
 
 
 def run(*command, folder=None):
@@ -96,7 +97,7 @@ except ImportError as error:
     assert "pip install 'langevin[sklearn]'" in str(error), error
 else:
     raise AssertionError("langevin.tabular without scikit-learn")
-for name in ("jinja2", "sklearn", "torchmetrics", "ray", "langevin_paper"):
+for name in ("jinja2", "sklearn", "torchmetrics", "ray", "langevin_paper", "arviz", "pandas", "matplotlib", "typer"):
     assert importlib.util.find_spec(name) is None, name
 import torch
 import langevin as lv
@@ -154,6 +155,8 @@ def imported(node):
         return
     names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
     names += [node.module] if isinstance(node, ast.ImportFrom) else []
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "import_extra":
+        names += [node.args[1].value]
     yield from (name.split(".")[0] for name in names)
     for child in ast.iter_child_nodes(node):
         yield from imported(child)
@@ -166,7 +169,7 @@ def test_what_is_imported_is_declared_and_nothing_else(wheels, name, source):
     owners = metadata.packages_distributions()  # it does not know packages installed from a folder
     found = {canonical(owner) for module in modules for owner in owners.get(module, [module])}
     lines = content(wheels[name])[0].get_all("Requires-Dist")
-    assert found - {name} == needed(lines) | needed(lines, "sklearn") | needed(lines, "metrics") | needed(lines, "ray")
+    assert found - {name} == needed(lines).union(*(needed(lines, extra) for extra in EXTRAS))
 
 
 def test_both_have_one_version_and_the_licence(wheels):

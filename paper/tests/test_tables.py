@@ -55,7 +55,7 @@ def by_hand(settings, x, y, x_test, y_test, seed):
             centre, log_variance = model.posterior_.module(draw)(model.columns_(x_test)).double().numpy().T
         log_variance = 2 * np.log(3.0) - np.logaddexp(0, 2 * np.log(3.0) - log_variance)  # stds from .001 to 3 times that of y
         log_variance = 2 * np.log(1e-3) + np.logaddexp(0, log_variance - 2 * np.log(1e-3))
-        law = norm(model.standard_.mean + model.standard_.std * centre, model.standard_.std * np.exp(log_variance / 2))
+        law = norm(model.y_mean_ + model.y_std_ * centre, model.y_std_ * np.exp(log_variance / 2))
         densities.append(law.pdf(y_test))
     return {
         "rmse": math.sqrt(np.mean((mean - y_test) ** 2)),

@@ -17,7 +17,7 @@ _PARTS = {
     **{"gradients": "targets.gradients", "sparse": "nn.sparse"},
 }
 _NAMES = {
-    "sampling": ["resume", "sample"],
+    "sampling": ["Background", "resume", "sample"],
     "nn.choice": ["PriorChoice", "choose_prior"],
     "targets.constraints": [
         *("correlation_cholesky", "interval", "ordered", "positive", "real", "simplex", "unit"),
@@ -28,10 +28,12 @@ _NAMES = {
     "diagnostics.running": ["Moments"],
     "nn.predictive": [
         *("FunctionDiagnostics", "Metrics", "Prediction"),
-        *("function_diagnostics", "log_likelihood", "metrics", "ood_auroc", "predict"),
+        *("crps", "function_diagnostics", "interval_score", "log_likelihood", "metrics"),
+        *("ood_auroc", "predict"),
     ],
     "storage": ["ChainStatus", "Samples", "load_samples"],
     "nn.bank": ["CorruptDrawError", "SampleBank"],
+    "targets.pyro": ["from_pyro"],
     "targets": ["Model", "Posterior", "last_layer", "likelihoods", "priors"],
     "diagnostics.trust": ["Trust", "TrustWarning"],
     "adaptation": ["contour_weights", "learn_contour"],

@@ -16,13 +16,15 @@ from langevin.nn.predictive import (
     FunctionDiagnostics,
     Metrics,
     Prediction,
+    crps,
     function_diagnostics,
+    interval_score,
     log_likelihood,
     metrics,
     ood_auroc,
     predict,
 )
-from langevin.sampling import resume, sample
+from langevin.sampling import Background, resume, sample
 from langevin.storage import ChainStatus, Samples, load_samples
 from langevin.targets import Model, Posterior, gradients, last_layer, likelihoods, priors
 from langevin.targets.constraints import (
@@ -34,6 +36,7 @@ from langevin.targets.constraints import (
     simplex,
     unit,
 )
+from langevin.targets.pyro import from_pyro
 
 __version__: str
 
@@ -51,19 +54,23 @@ __all__ = [
     "Prediction",
     "PriorChoice",
     "SampleBank",
+    "Background",
     "Samples",
     "Trust",
     "TrustWarning",
     "choose_prior",
     "contour_weights",
     "correlation_cholesky",
+    "crps",
     "diagnostics",
     "distributed",
     "drifts",
     "execution",
+    "from_pyro",
     "function_diagnostics",
     "gradients",
     "interval",
+    "interval_score",
     "kernels",
     "last_layer",
     "learn_contour",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import functools
+import importlib
 import inspect
 import math
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -28,6 +30,7 @@ __all__ = [
     "check_path",
     "check_position",
     "check_tensor",
+    "import_extra",
     "known_arguments",
     "level_of_caller",
     "lacks_memory",
@@ -37,7 +40,7 @@ __all__ = [
 
 
 def needs(
-    who: str, argument: str, condition: str, value: Any, error: type[Exception] = ValueError
+    who: str, argument: str, condition: str, value: object, error: type[Exception] = ValueError
 ) -> Exception:
     """Return the error of a bad argument, in the library's one form."""
     text = repr(value)
@@ -49,18 +52,42 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # Names in other libraries, by name in this one.
 _ALIASES = {
-    "num_draws": "num_samples draws samples n_draws n_samples num_draw ndraws iterations iter",
-    "num_steps": "num_iterations n_steps steps num_iter",
+    "num_draws": "num_samples draws samples n_draws n_samples num_draw ndraws iterations iter"
+    " iter_sampling num_results nsamples",
+    "num_steps": "num_iterations n_steps steps num_iter max_steps",
     "seed": "random_seed random_state rng_seed rng key prng_key rng_key",
     "warmup": "tune num_warmup n_warmup warmup_steps burn_in burnin burn num_burn_in n_tune"
-    " num_tune",
-    "chains": "n_chains num_chains nchains",
-    "thin": "thinning num_thin n_thin",
-    "init": "initvals init_values inits initial_positions init_params start",
-    "progress": "progressbar progress_bar show_progress verbose",
+    " num_tune iter_warmup num_burnin_steps nburn num_adaptation_steps",
+    "chains": "n_chains num_chains nchains num_particles n_walkers nwalkers",
+    "thin": "thinning num_thin n_thin thin_by num_steps_between_results",
+    "init": "initvals init_values inits initial_positions init_params start initial_params"
+    " init_strategy initial_position initial_state initial_point p0",
+    "progress": "progressbar progress_bar show_progress verbose show_progress_bar disable_progbar",
     "data": "loader dataloader train_loader dataset",
+    "metric": "mass_matrix inverse_mass_matrix inv_metric dense_mass dense_e",
+    "engine": "cores n_jobs jobs parallel_chains chain_method pool workers mp_ctx num_workers",
+    "out": "output_dir trace backend store save_dir folder",
+    "compile": "jit_compile jit jit_model_args compile_kwargs",
+    "sampler": "kernel nuts_sampler algorithm method",
+    "target": "model potential_fn log_prob logdensity_fn",
+    "batch_size": "batchsize minibatch_size mini_batch_size",
+    "blocking": "background",
 }
 _OF_SAMPLER = {"step_size": "step_size=...", "temperature": "step_size=..., temperature=..."}
+_NO_ACCEPT = (
+    "samplers here have no accept step: without sampler= the step size is found automatically, "
+    "and sampler=lv.msgld(step_size=...) sets it"
+)
+_NO_PATHS = "samplers here have no trajectories: each step is a draw, thin= keeps every n-th one"
+_NOT_STORED = "draws of the warm-up are not stored: run a sampler with warmup=0 to keep all draws"
+# Arguments of other libraries that have no counterpart.
+_HINTS = {
+    ("sample", "target_accept target_accept_prob target_acceptance_rate adapt_delta"): _NO_ACCEPT,
+    ("sample", "max_treedepth max_tree_depth num_leapfrog_steps trajectory_length"): _NO_PATHS,
+    ("sample", "num_integration_steps path_length"): _NO_PATHS,
+    ("sample", "return_inferencedata idata_kwargs"): "samples.to_arviz() converts the result",
+    ("to_arviz", "include_warmup save_warmup discard_tuned_samples"): _NOT_STORED,
+}
 
 
 def known_arguments(who: str) -> Callable[[F], F]:
@@ -96,6 +123,9 @@ def _meant(who: str, name: str, names: Sequence[str]) -> str:
     if who == "sample" and name in _OF_SAMPLER:
         call = f"sampler=lv.msgld({_OF_SAMPLER[name]}), init=init, num_steps=..."
         return f"a known argument ({name} is an argument of the sampler: lv.sample(target, {call}))"
+    for (function, theirs), hint in _HINTS.items():
+        if function == who and name in theirs.split():
+            return f"a known argument ({hint})"
     close = [
         ours
         for ours, theirs in _ALIASES.items()
@@ -106,6 +136,24 @@ def _meant(who: str, name: str, names: Sequence[str]) -> str:
         return f"a known argument (did you mean {' or '.join(f'{ours}=' for ours in close)}?)"
     known = ", ".join(ours for ours in names if ours not in ("self", "cls"))
     return f"a known argument, one of {known}"
+
+
+def import_extra(who: str, module: str, extra: str, *others: str) -> ModuleType:
+    """Import an optional module, or the first of `others`; the error names the extra to install.
+
+    Example:
+        >>> import_extra("forecast()", "tarot_cards", "cards")
+        Traceback (most recent call last):
+        ImportError: forecast() needs tarot_cards: pip install 'langevin[cards]'
+    """
+    for name in (module, *others):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name not in (name, name.partition(".")[0]):
+                raise
+    package = module.partition(".")[0]
+    raise ImportError(f"{who} needs {package}: pip install 'langevin[{extra}]'")
 
 
 def level_of_caller() -> int:
@@ -119,7 +167,7 @@ def level_of_caller() -> int:
 def check_number(
     who: str,
     argument: str,
-    value: Any,
+    value: object,
     condition: str,
     holds: Callable[[float], bool] = lambda value: True,
 ) -> float:
@@ -136,14 +184,14 @@ def check_number(
 
 
 def check_field(
-    instance: Any, who: str, name: str, condition: str, holds: Callable[[float], bool]
+    instance: object, who: str, name: str, condition: str, holds: Callable[[float], bool]
 ) -> None:
     """Check a number in a frozen dataclass and convert it to a float (large ints break tensors)."""
     value = check_number(who, name, getattr(instance, name), condition, holds)
     object.__setattr__(instance, name, value)
 
 
-def check_bool(who: str, argument: str, value: Any) -> bool:
+def check_bool(who: str, argument: str, value: object) -> bool:
     """Return a bool, and accept nothing else."""
     if not isinstance(value, bool):
         raise needs(who, argument, "True or False", value, TypeError)
@@ -185,7 +233,7 @@ def takes(function: Callable[..., Any], count: int) -> bool:
     return True
 
 
-def check_path(who: str, argument: str, value: Any, what: str) -> Path:
+def check_path(who: str, argument: str, value: object, what: str) -> Path:
     """Return a path that a file system could have."""
     path = os.fspath(value) if isinstance(value, str | os.PathLike) else value
     if not isinstance(path, str):
@@ -218,7 +266,7 @@ def check_finite(
     return tensor
 
 
-def check_position(who: str, argument: str, position: Any) -> Tensor:
+def check_position(who: str, argument: str, position: object) -> Tensor:
     """Return a finite floating-point tensor of shape (..., dim) with dim >= 1."""
     if not isinstance(position, Tensor):
         raise needs(who, argument, "a torch.Tensor of shape (chains, dim)", position, TypeError)
@@ -231,7 +279,7 @@ def check_position(who: str, argument: str, position: Any) -> Tensor:
     return check_finite(who, argument, position)
 
 
-def check_tensor(who: str, argument: str, value: Any, *shape: int | str) -> Tensor:
+def check_tensor(who: str, argument: str, value: object, *shape: int | str) -> Tensor:
     """Return a tensor, an array or nested lists as finite float64 values on the CPU.
 
     Args:
@@ -259,7 +307,7 @@ def check_tensor(who: str, argument: str, value: Any, *shape: int | str) -> Tens
     return check_finite(who, argument, tensor)
 
 
-def check_columns(who: str, data: Any) -> tuple[Tensor, ...]:
+def check_columns(who: str, data: object) -> tuple[Tensor, ...]:
     """Return the columns of a data set: finite tensors of one length >= 1."""
     if not isinstance(data, Tensor | Sequence) or isinstance(data, str | bytes):
         raise needs(who, "data", "tensors, one per column", data, TypeError)

@@ -11,7 +11,7 @@ from bank_models import filled, randn, small, whole
 
 import langevin.storage.journal
 from langevin.nn.bank import SampleBank
-from langevin.storage.lock import FolderLock
+from langevin.storage.folder import FolderLock
 
 LOST = r"bank/lock was deleted or replaced while this process had the lock"
 

@@ -11,8 +11,8 @@ import torch
 
 import langevin as lv
 from langevin import diagnostics as dg
-from langevin.diagnostics.arrays import import_arviz
 from langevin.diagnostics.convergence import CHAINS_FOR_SPREAD, MIN_ESS_PER_CHAIN, standard_error
+from langevin.storage.arviz_data import import_arviz
 
 GAUSSIAN = lv.targets.gaussian([[1.0, 0.5], [0.5, 1.0]])
 
@@ -37,14 +37,20 @@ def good_samples(chains=4, steps=1500):
 
 @pytest.mark.parametrize(
     ("ours", "theirs", "settings"),
-    [(dg.ess, "ess", {}), (dg.ess, "ess", {"method": "tail"}), (dg.rhat, "rhat", {}), (dg.mcse, "mcse", {})],
-    ids=["ess", "tail ess", "rhat", "mcse"],
+    [
+        *((dg.ess, "ess", {"method": method}) for method in ("bulk", "tail", "mean", "sd")),
+        (dg.rhat, "rhat", {}),
+        (dg.mcse, "mcse", {}),
+    ],
+    ids=["ess", "tail ess", "mean ess", "sd ess", "rhat", "mcse"],
 )
 def test_the_numbers_are_arviz_s_own(ours, theirs, settings):
-    draws = autoregression(4, 200)
+    arviz, draws = import_arviz(), autoregression(4, 200)
+    if "InferenceData" not in vars(arviz):
+        pytest.skip("the defaults of ArviZ 1 are others")
     for k in range(2):
-        data = import_arviz().from_dict(posterior={"one": draws[..., k].numpy()})
-        expected = float(getattr(import_arviz(), theirs)(data, **settings)["one"])
+        data = arviz.from_dict(posterior={"one": draws[..., k].numpy()})
+        expected = float(getattr(arviz, theirs)(data, **settings)["one"])
         assert ours(draws, **settings)[k].item() == pytest.approx(expected, rel=1e-8)
 
 

@@ -339,7 +339,7 @@ def test_a_users_function_as_bias_factor_must_be_there_when_the_state_is_loaded(
 
 @dataclasses.dataclass(frozen=True)
 class Sech:
-    """Uses `tanh`, which has no symbol: it runs on torch."""
+    """Uses `tanh`, which has no fused code: it runs on torch."""
 
     scale: float
 

@@ -13,10 +13,10 @@ import typer
 from tqdm.auto import tqdm
 from typing_extensions import override
 
-from langevin.cli.main import DEBUG, Commands
 from langevin.distributed import Ray, WorkerError
 from langevin_paper import __version__
 from langevin_paper.check.command import check
+from langevin_paper.commands import DEBUG, Commands
 from langevin_paper.demo.command import demo
 from langevin_paper.record import Records
 from langevin_paper.registry import EXPERIMENTS, find

@@ -166,6 +166,37 @@ def _tables(view: View) -> list[str]:
     return sentences
 
 
+def _scoring(view: View) -> list[str]:
+    """Return the mean rank of each model over tables, by each score, and the mean coverage."""
+    sentences = []
+    for key, title, sign in (("nll", "NLL", 1), ("crps", "CRPS", 1), ("brier", "Brier score", 1), ("accuracy", "accuracy", -1)):
+        ranks: dict[str, list[float]] = {}
+        for method in view.experiment.methods:
+            scores = [result[key] for result in view.results(method) if key in result]
+            for name in scores[0] if scores else ():
+                if all(score.get(name) is not None for score in scores):
+                    ranks.setdefault(name, []).append(sign * mean(score[name] for score in scores))
+        tables = max(map(len, ranks.values()), default=0)
+        whole = {name: values for name, values in ranks.items() if len(values) == tables}
+        if len(whole) > 1:
+            columns = [sorted(row) for row in zip(*whole.values(), strict=True)]
+            places = {
+                name: mean(
+                    column.index(value) + (1 + column.count(value)) / 2 for column, value in zip(columns, values, strict=True)
+                )
+                for name, values in whole.items()
+            }
+            shown = ", ".join(f"{name} {place:.2f}" for name, place in sorted(places.items(), key=lambda pair: pair[1]))
+            sentences.append(f"Mean rank by {title} over {tables} tables, of models that ran on all: {shown}.")
+    found = [result["coverage"] for method in view.experiment.methods for result in view.results(method) if "coverage" in result]
+    if found:
+        names = dict.fromkeys(name for score in found for name in score)
+        shares = {name: mean(score[name] for score in found if name in score) for name in names}
+        shown = ", ".join(f"{name} {share:.1f} %" for name, share in shares.items())
+        sentences.append(f"The 90 % intervals hold, on average: {shown}.")
+    return sentences
+
+
 def _mean(results: Results, key: str) -> float:
     return mean(inf if result[key] is None else result[key] for result in results)  # a record has None for what is not finite
 
@@ -182,5 +213,7 @@ FINDINGS: dict[str, Callable[[View], list[str]]] = {
     "cifar100": ranking_findings,
     "uci": _uci,
     "tables": _tables,
+    "scoring": _scoring,
+    "scoring-classes": _scoring,
 }
 """By experiment."""

@@ -20,6 +20,7 @@ from langevin_paper.experiments.ravine import RAVINE
 from langevin_paper.experiments.ravine_defaults import RAVINE_DEFAULTS
 from langevin_paper.experiments.ravine_readings import RAVINE_READINGS
 from langevin_paper.experiments.ravine_search import RAVINE_SEARCH
+from langevin_paper.experiments.scoring import SCORING, SCORING_CLASSES
 from langevin_paper.experiments.tables import TABLES, UCI
 from langevin_paper.spec import Experiment
 
@@ -31,6 +32,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         *(GAUSSIAN, MIXTURE, NOISY, RAVINE, RAVINE_READINGS, RAVINE_SEARCH, RAVINE_DEFAULTS),
         *(LANDSAT, LANDSAT_READINGS, MNIST, STANDARDISED, CIFAR10, CIFAR100),
         *(LAW, INTEGRATOR, EFFICIENCY, INVARIANT_RAVINE, MINIBATCH, LENET, MNIST_OOD, DIGITS, UCI, TABLES),
+        *(SCORING, SCORING_CLASSES),
     )
 }
 """In the order of the paper, then studies (invariant forms, minibatches, sparse networks, uncertainty, tables)."""

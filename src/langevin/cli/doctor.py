@@ -35,6 +35,9 @@ OK, SLOW, BROKEN = "ok", "slow", "BROKEN"
 """States of a finding: works; works, but slowly; does not work."""
 
 EXTRAS = {
+    "arviz": ("arviz", "arviz", "samples.to_arviz()"),
+    "matplotlib": ("matplotlib", "plots", "plots"),
+    "pandas": ("pandas", "pandas", "summary().to_pandas()"),
     "sklearn": ("scikit-learn", "sklearn", "langevin.tabular"),
     "torchmetrics": ("torchmetrics", "metrics", "lv.metrics"),
     "ray": ("ray", "ray", 'engine="ray"'),
@@ -242,7 +245,7 @@ def versions() -> Iterator[Finding]:
     machine = f"{platform.system()} {platform.machine()}"
     yield Finding("python", f"{platform.python_version()}, {machine}")
     yield Finding("torch", torch.__version__)
-    for name in ("numpy", "scipy", "arviz", "matplotlib"):
+    for name in ("numpy", "scipy"):
         yield Finding(name, metadata.version(name))
     for module, (name, extra, what) in EXTRAS.items():
         if importlib.util.find_spec(module) is not None:

@@ -7,6 +7,7 @@ differ if Python branches on values, or if NumPy computes outside torch.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -119,13 +120,13 @@ def record(function: Callable[[], Sequence[Tensor]], inputs: Sequence[Tensor]) -
             inputs.
     """
     recorder = _Recorder(inputs)
-    _active.append(recorder)
+    _active.recorders.append(recorder)
     try:
         with recorder, _RejectReads():
             results = function()
         values = [recorder.value(tensor) for tensor in results]
     finally:
-        _active.pop()
+        _active.recorders.pop()
     made = recorder.operations, list(inputs), recorder.constants, values
     return Tape(*made, recorder.tensors, recorder.callees)
 
@@ -190,12 +191,19 @@ def _memory(tensor: Tensor) -> int:
     return 0 if tensor._is_zerotensor() else tensor.untyped_storage().data_ptr()
 
 
-_active: list[_Recorder] = []
+class _Active(threading.local):
+    """The recorders that are running in a thread, the innermost last."""
+
+    def __init__(self) -> None:
+        self.recorders: list[_Recorder] = []
+
+
+_active = _Active()
 
 
 def current() -> _Recorder | None:
-    """Return the innermost recorder that is running, or None."""
-    return _active[-1] if _active else None
+    """Return the innermost recorder that is running in this thread, or None."""
+    return _active.recorders[-1] if _active.recorders else None
 
 
 class _RejectReads(TorchFunctionMode):

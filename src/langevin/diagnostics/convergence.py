@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from langevin.checks import check_integer, needs
-from langevin.diagnostics.arrays import check_draws, import_arviz
+from langevin.diagnostics.arrays import check_draws
 
 __all__ = [
     "MAX_RHAT",
     "MIN_CHAINS",
     "MIN_DRAWS",
     "MIN_ESS_PER_CHAIN",
+    "Errors",
     "Mixing",
     "acceptance_rate",
     "autocorrelation",
+    "errors",
     "ess",
     "mcse",
     "mixing",
     "moves",
     "rhat",
+    "sd_error",
     "standard_error",
 ]
 
@@ -49,6 +51,13 @@ CHAINS_FOR_SPREAD = 30
 _RESOLUTION = 1e-15  # a series with a smaller range is constant
 
 
+class Errors(NamedTuple):
+    """Monte Carlo standard errors of each element, (dim,); NaN as in `Mixing`."""
+
+    mean: Tensor
+    sd: Tensor
+
+
 class Mixing(NamedTuple):
     """R-hat and ESS of each element, (dim,): NaN with too few draws, or if it never moves."""
 
@@ -63,29 +72,83 @@ def moves(draws: Tensor) -> Tensor:
 
 
 def mixing(draws: Tensor) -> Mixing:
-    """Return rank-normalised split R-hat, bulk ESS and tail ESS of finite draws (chain, draw, dim).
+    """Return rank-normalised split R-hat, bulk ESS and tail ESS of draws (chain, draw, dim).
 
     R-hat is the maximum of location and scale; tail ESS is the minimum of the 5 and 95 percent
     quantiles.
     """
-    chains, num_draws, dim = draws.shape
-    found = [torch.full((dim,), torch.nan, dtype=torch.float64) for _ in range(3)]
-    moving = moves(draws)
-    if num_draws < MIN_DRAWS or not moving.any():
-        return Mixing(*found)
-    # (dim, chain, draw), which is fast for sorting and FFT.
-    draws = draws[..., moving].cpu().double().permute(2, 0, 1).contiguous()
+    return Mixing(*_of_moving(draws, _mixing, 3))
+
+
+def errors(draws: Tensor) -> Errors:
+    """Return the Monte Carlo errors of mean and standard deviation of draws (chain, draw, dim)."""
+    return Errors(*_of_moving(draws, _errors, 2))
+
+
+def _of_moving(draws: Tensor, statistics: Callable[[Tensor], Sequence[Tensor]], num: int) -> Tensor:
+    """Apply `num` statistics of (dim, chain, draw) to the elements that move, NaN for others."""
+    found = torch.full((num, draws.shape[-1]), torch.nan, dtype=torch.float64)
+    used = moves(draws) & draws.isfinite().all(1).all(0)
+    if draws.shape[1] >= MIN_DRAWS and used.any():
+        # (dim, chain, draw), which is fast for sorting and FFT.
+        series = draws[..., used].cpu().double().permute(2, 0, 1).contiguous()
+        found[:, used.cpu()] = torch.stack([*statistics(series)])
+    return found
+
+
+def _mixing(draws: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     halves = _split(draws)
     ranked = _normal_scores(halves)
-    if chains > 1:
+    rhat = draws.new_full((len(draws),), torch.nan)
+    if draws.shape[1] > 1:
         folded = (halves - _median(halves)[:, None, None]).abs()
-        found[0][moving] = torch.maximum(_rhat(ranked), _rhat(_normal_scores(folded)))
-    found[1][moving] = _ess(ranked)
+        rhat = torch.maximum(_rhat(ranked), _rhat(_normal_scores(folded)))
     ordered = _sorted(draws)
     quantiles = (_quantile(ordered, level)[:, None, None] for level in (0.05, 0.95))
     low, high = (_ess(_split((draws <= quantile).double())) for quantile in quantiles)
-    found[2][moving] = torch.minimum(low, high)
-    return Mixing(*found)
+    return rhat, _ess(ranked), torch.minimum(low, high)
+
+
+def _errors(draws: Tensor) -> tuple[Tensor, Tensor]:
+    squares, (mean, sd) = _squares(draws), _ess_of_moments(draws)
+    variance = squares.mean((1, 2))
+    spread = (squares.square().mean((1, 2)) - variance**2) / (4 * variance)
+    return (draws.flatten(1).var(-1) / mean).sqrt(), (spread / sd).sqrt()
+
+
+def _ess_of_moments(draws: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the ESS of the mean and of the standard deviation."""
+    return _ess(_split(draws)), _ess(_split(_squares(draws)))
+
+
+def _squares(draws: Tensor) -> Tensor:
+    return (draws - draws.mean((1, 2), keepdim=True)).square()
+
+
+def sd_error(draws: Tensor) -> Tensor:
+    """Return the relative Monte Carlo error of the sd of each element, (dim,).
+
+    ``e = sqrt(Var[s] / ESS[s]) / (2 E[s])`` with s the squared distance from the mean. Unlike bulk
+    and tail ESS, which are computed from ranks, it includes the effect of a few draws far out. NaN
+    where an element never moves. Draws are (chain, draw, dim).
+
+    Example:
+        >>> from langevin.random import normal
+        >>> draws = normal(0, range(4), range(500), 1, dtype=torch.float64).transpose(0, 1)
+        >>> draws[0, 100:120] += 40
+        >>> bool(sd_error(draws)[0] > 0.1)
+        True
+    """
+    found = torch.full((draws.shape[-1],), torch.nan, dtype=torch.float64)
+    moving = moves(draws)
+    if draws.shape[1] < MIN_DRAWS or not moving.any():
+        return found
+    draws = draws[..., moving].cpu().double().permute(2, 0, 1)
+    squares = (draws - draws.mean((1, 2), keepdim=True)).square()
+    variance = squares.mean((1, 2)).clamp(min=torch.finfo(torch.float64).tiny)
+    spread = squares.flatten(1).var(1) / _ess(_split(squares))
+    found[moving] = spread.sqrt() / (2 * variance)
+    return found
 
 
 def _split(draws: Tensor) -> Tensor:
@@ -165,20 +228,6 @@ def _autocovariance(draws: Tensor) -> Tensor:
     return torch.fft.irfft(spectrum.mean(1), n=2 * num)[:, :num] / num
 
 
-def _by_element(draws: Tensor, statistic: Callable[..., Any], **settings: Any) -> Tensor:
-    """Apply an ArviZ statistic to each element; NaN with too few draws, or if it never moves."""
-    _, num_draws, dim = draws.shape
-    result = torch.full((dim,), torch.nan, dtype=torch.float64)
-    moving = moves(draws)
-    if num_draws >= MIN_DRAWS and moving.any():
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "More chains", UserWarning)  # suspects swapped axes
-            dataset = import_arviz().convert_to_dataset({"theta": draws[..., moving].numpy()})
-            found = statistic(dataset, **settings)["theta"].values
-            result[moving] = torch.tensor(found, dtype=torch.float64)
-    return result
-
-
 def acceptance_rate(draws: Tensor) -> Tensor:
     """Return the share of draws that differ from the previous one: the acceptance rate by chain.
 
@@ -205,8 +254,8 @@ def ess(draws: Tensor, *, method: str = "bulk") -> Tensor:
 
     Args:
         draws: (chain, draw, dim).
-        method: "bulk" for the centre, "tail" for the 5 and 95 percent quantiles, or another method
-            of `arviz.ess`.
+        method: "bulk" for the centre, "tail" for the 5 and 95 percent quantiles, "mean" or "sd" for
+            these estimates.
 
     Returns:
         (dim,). NaN with fewer than four draws a chain, and for an element that never moves, where
@@ -217,12 +266,13 @@ def ess(draws: Tensor, *, method: str = "bulk") -> Tensor:
         >>> ess(normal(0, range(4), range(500), 2).transpose(0, 1)) > 1500
         tensor([True, True])
     """
-    if not isinstance(method, str):
-        raise needs("ess", "method", 'a name such as "bulk" or "tail"', method, TypeError)
+    if method not in ("bulk", "tail", "mean", "sd"):
+        kind = ValueError if isinstance(method, str) else TypeError
+        raise needs("ess", "method", 'one of "bulk", "tail", "mean", "sd"', method, kind)
     draws = check_draws("ess", "draws", draws)
     if method in ("bulk", "tail"):
         return getattr(mixing(draws), method)
-    return _by_element(draws, import_arviz().ess, method=method)
+    return _of_moving(draws, _ess_of_moments, 2)[0 if method == "mean" else 1]
 
 
 def rhat(draws: Tensor) -> Tensor:
@@ -248,7 +298,7 @@ def rhat(draws: Tensor) -> Tensor:
 
 
 def mcse(draws: Tensor) -> Tensor:
-    """Return the Monte Carlo standard error of each element's mean, ``sd / sqrt(ESS)``, by ArviZ.
+    """Return the Monte Carlo standard error of each element's mean, ``sd / sqrt(ESS)``.
 
     Args:
         draws: (chain, draw, dim).
@@ -261,11 +311,11 @@ def mcse(draws: Tensor) -> Tensor:
         >>> mcse(normal(0, range(4), range(2500), 1).transpose(0, 1)).round(decimals=3)
         tensor([0.0100], dtype=torch.float64)
     """
-    return _by_element(check_draws("mcse", "draws", draws), import_arviz().mcse)
+    return errors(check_draws("mcse", "draws", draws)).mean
 
 
 def autocorrelation(draws: Tensor, max_lag: int = 100) -> Tensor:
-    """Return the autocorrelation of each chain and element at lags 0, 1, ..., by ArviZ.
+    """Return the autocorrelation of each chain and element at lags 0, 1, ...
 
     ``rho_t = sum_s (x_s - mean)(x_{s+t} - mean) / sum_s (x_s - mean)**2``
 
@@ -284,9 +334,9 @@ def autocorrelation(draws: Tensor, max_lag: int = 100) -> Tensor:
     draws = check_draws("autocorrelation", "draws", draws)
     check_integer("autocorrelation", "max_lag", max_lag, 1)
     moves = (draws != draws[:, :1]).any(1, keepdim=True)
-    with np.errstate(all="ignore"):
-        values = torch.from_numpy(np.array(import_arviz().autocorr(draws.numpy(), axis=1)))
-    return values[:, : max_lag + 1].masked_fill(~moves, torch.nan)
+    covariance = _autocovariance(draws.mT.flatten(0, 1)[:, None])  # of chains and elements
+    values = (covariance / covariance[:, :1])[:, : max_lag + 1]
+    return values.unflatten(0, (len(draws), -1)).mT.masked_fill(~moves, torch.nan)
 
 
 def standard_error(values: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from langevin.checks import check_integer, check_number, check_tensor, needs
+from langevin.checks import check_integer, check_number, check_tensor, import_extra, needs
 from langevin.diagnostics.arrays import check_samples, evaluate_fully, evenly_spaced
 from langevin.diagnostics.convergence import autocorrelation
 from langevin.targets import Target
@@ -31,6 +31,7 @@ __all__ = [
     "draw_chains",
     "finish",
     "line_style",
+    "make_panel",
     "make_panels",
     "name_of",
     "pair",
@@ -377,12 +378,16 @@ def make_panels(
         if len(panels) != len(names):
             raise needs(who, "axes", f"{len(names)} axes, one for each element", len(panels))
         return panels
-    import matplotlib.pyplot as plt
-
+    plt = import_extra(f"{who}()", "matplotlib.pyplot", "plots")
     height = 2.6 if len(names) == 1 else 1.7 * len(names) + 0.5
     figure: dict[str, Any] = {"figsize": size or (7.0, height), "layout": "constrained"}
     _, grid = plt.subplots(len(names), 1, sharex=True, squeeze=False, **figure)
     return list(grid[:, 0])
+
+
+def make_panel(who: str, axes: Axes | None, size: tuple[float, float]) -> Axes:
+    """Return `axes`, or new ones of this size."""
+    return make_panels(who, [0], None if axes is None else [axes], size)[0]
 
 
 def finish(panels: list[Axes], samples: Samples, xlabel: str) -> None:

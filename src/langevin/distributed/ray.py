@@ -12,7 +12,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from langevin.checks import check_integer, check_number
+from langevin.checks import check_integer, check_number, import_extra
 from langevin.distributed.engine import After, Engine, Function, WorkerError
 from langevin.distributed.messages import Message, Reply, TaskQueues, perform
 
@@ -154,10 +154,7 @@ def _reply(ray: ModuleType, reference: Any) -> Reply:
 @contextmanager
 def _connected() -> Iterator[ModuleType]:
     """Connect to a Ray cluster; shut down a cluster that was started here."""
-    try:
-        import ray
-    except ImportError as error:
-        raise ImportError('engine="ray" needs Ray: pip install "langevin[ray]"') from error
+    ray = import_extra('engine="ray"', "ray", "ray")
     if ray.is_initialized():
         yield ray
         return

@@ -203,16 +203,16 @@ def feed(
 
 def seat(state: KernelState, block: Block, rows: Tensor) -> tuple[KernelState, Block]:
     """Replace all chains by chains `rows`."""
-    memory = tuple(tensor[rows] for tensor in state.tensors)
+    tensors = tuple(tensor[rows] for tensor in state.tensors)
     chains = [block.noise.chains[row] for row in rows.tolist()]
-    return KernelState(state.position[rows], memory, state.step), block._replace(
+    return KernelState(state.position[rows], tensors, state.step), block._replace(
         noise=block.noise._replace(chains=chains),
         drawn=tuple(tensor[:, rows] for tensor in block.drawn),
     )
 
 
 def follow(chains: Sequence[int], like: Tensor, group: int) -> Tensor:
-    """Return the chain that stands in each row: itself if it is in `chains`.
+    """Return the chain whose state each row holds: itself if it is in `chains`.
 
     Other rows get the chains of the first group of `chains`.
     """

@@ -29,8 +29,8 @@ from langevin.compiler.program import (
 )
 from langevin.compiler.record import Snapshot, Tape, UnrecordableError, agreeing, record
 from langevin.compiler.runtime import one_blas_thread, one_thread, run_in_threads
-from langevin.execution.adjustable import settings_of, structure_of, with_settings
 from langevin.execution.blocks import Block, Trace, compiled_length, stack_inputs
+from langevin.execution.settings import settings_of, structure_of, with_settings
 from langevin.kernels import Kernel, KernelState, StepInputs
 from langevin.targets import Evaluation
 from langevin.targets.gradients import CompiledEvaluation, GradientFn
@@ -104,7 +104,6 @@ class Compiled:
         """Record nothing yet."""
         self._settings = settings_of(kernel) if adjustable else []
         self._kernel, self._gradient_fn, self._rows = kernel, gradient_fn, rows
-        self._formula = kernel.formula  # one object for all recordings
         self._step: Any = None
         self._pace: Pace | None = None
         self._snapshot: Snapshot | None = None
@@ -185,19 +184,20 @@ class Compiled:
     def _steps(self, given: Sequence[Tensor], num_carried: int) -> list[Tensor]:
         """Take one step; return the carried tensors, energy, norm and gradient."""
         lanes = self._in_lanes
-        position, *memory = (from_lanes(tensor, lanes) for tensor in given[:num_carried])
+        position, *state = (from_lanes(tensor, lanes) for tensor in given[:num_carried])
         noise, numbers, *rest = given[num_carried:]
         fields = [numbers[field] for field in range(len(numbers))]
         for field, tensor in zip(self._by_chain, rest, strict=False):
             fields[field] = tensor
         count = len(rest) - len(self._settings)
         drawn, settings = rest[len(self._by_chain) : count], rest[count:]
-        formula = with_settings(self._kernel, settings).formula if settings else self._formula
+        kernel = with_settings(self._kernel, settings) if settings else self._kernel
         evaluation = Evaluation(*self._gradient_fn.evaluate(position, tuple(drawn)))
         here = noise.movedim(-1, -2) if lanes else noise
-        moved, after = formula(position, evaluation, here, tuple(memory), StepInputs(*fields))
+        inputs = StepInputs(*fields)
+        moved, after = kernel.update(position, evaluation, here, tuple(state), inputs)
         norm = torch.linalg.vector_norm(evaluation.gradient, dim=-1)
-        pairs = zip((moved, *after), (position, *memory), strict=True)
+        pairs = zip((moved, *after), (position, *state), strict=True)
         carried = [to_lanes(new.to(old.dtype).expand_as(old), lanes) for new, old in pairs]
         results = evaluation.energy, norm, evaluation.gradient
         energy, norm, gradient = (tensor.to(position.dtype) for tensor in results)

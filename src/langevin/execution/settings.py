@@ -1,4 +1,4 @@
-"""Run several settings of one sampler at once, as chains of one run."""
+"""Settings of kernels: as inputs of generated code, and several of them side by side in one run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,101 @@ from langevin.kernels.gradient_noise import GradientNoise, is_open
 from langevin.kernels.schedules import AUTO, Schedule
 from langevin.targets import Evaluation
 
-__all__ = ["SideBySide", "side_by_side"]
+__all__ = [
+    "SideBySide",
+    "is_number",
+    "parts_of",
+    "rebuilt",
+    "settings_of",
+    "side_by_side",
+    "structure_of",
+    "with_settings",
+]
+
+Path = tuple[str | int, ...]  # of a setting: fields and indices
+
+
+def is_number(value: object) -> bool:
+    """Return whether a setting is a number."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def parts_of(value: object) -> dict[str | int, Any] | None:
+    """Return the fields of a kernel or of a part of one; None for a single setting.
+
+    Schedules are single settings: formulas read their values from the inputs of a step.
+    """
+    if isinstance(value, tuple):
+        return dict(enumerate(value))
+    if is_dataclass(value) and not isinstance(value, (type, Schedule)):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    return None
+
+
+def rebuilt(
+    values: Sequence[Any], replace: Callable[[Path, Sequence[Any]], Any], path: Path = ()
+) -> Any:
+    """Return a copy of the first of `values`, which are kernels, with other settings.
+
+    Args:
+        values: kernels, or parts of them, of one structure.
+        replace: takes the path of a setting and its value in each of `values`; returns the new
+            one. Also takes parts of different types.
+        path: of these values.
+    """
+    first = values[0]
+    each = [parts_of(value) if type(value) is type(first) else None for value in values]
+    if each[0] is None or any(parts is None or parts.keys() != each[0].keys() for parts in each):
+        return replace(path, values)
+    made = {
+        name: rebuilt([parts[name] for parts in each if parts], replace, (*path, name))
+        for name in each[0]
+    }
+    if isinstance(first, tuple):
+        return tuple(made.values())
+    twin = object.__new__(type(first))
+    for name, value in made.items():
+        object.__setattr__(twin, str(name), value)
+    return twin
+
+
+def settings_of(kernel: Kernel) -> list[Tensor]:
+    """Return a kernel's numbers, as float64 tensors without axes, and its tensors, in fixed order.
+
+    Schedules are left out: their values are inputs of a step.
+    """
+    found: list[Tensor] = []
+
+    def note(_: Path, values: Sequence[Any]) -> None:
+        if isinstance(values[0], (float, Tensor)):
+            found.append(torch.as_tensor(values[0], dtype=getattr(values[0], "dtype", _F64)))
+
+    rebuilt([kernel], note)
+    return found
+
+
+_F64 = torch.float64
+
+
+def with_settings(kernel: Kernel, settings: list[Tensor]) -> Kernel:
+    """Return a kernel with these numbers and tensors, in the order of `settings_of`."""
+    left = iter(settings)
+
+    def replace(_: Path, values: Sequence[Any]) -> Any:
+        return next(left) if isinstance(values[0], (float, Tensor)) else values[0]
+
+    made: Kernel = rebuilt([kernel], replace)
+    return made
+
+
+def structure_of(value: Any) -> object:
+    """Return the types, shapes and other values that two kernels must share to share code."""
+    if isinstance(value, Tensor):
+        return value.shape, value.dtype
+    if isinstance(value, (float, Schedule)):
+        return type(value)
+    parts = parts_of(value)
+    return value if parts is None else (type(value), *map(structure_of, parts.values()))
 
 
 @dataclass(frozen=True)
@@ -35,9 +129,34 @@ class SideBySide(Kernel):
     dtype: torch.dtype = torch.float64
     device: torch.device = torch.device("cpu")
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self._twin  # fails now if the kernels do not fit, and is made before a recording begins
+
     @cached_property
     def _twin(self) -> Kernel:
-        return _twin("kernels", list(self.kernels), self._by_chain)
+        made: Kernel = rebuilt(self.kernels, self._merged, ("kernels",))
+        return made
+
+    def _merged(self, path: Path, values: Sequence[Any]) -> Any:
+        """Return one setting of all kernels: a tensor where numbers differ."""
+        first = values[0]
+        if all(isinstance(value, Schedule) or value is first for value in values):
+            return first  # of schedules only the values matter, which are inputs
+        if all(map(is_number, values)):
+            return self._by_chain(values)
+        are_alike = all(type(value) is type(first) for value in values)
+        if are_alike and isinstance(first, Tensor):
+            if all(torch.equal(value, first) for value in values):
+                return first
+            values = [tuple(value.shape) for value in values]
+        elif are_alike and all(value == first for value in values):
+            return first
+        kind = "tensor" if isinstance(first, Tensor) else "value"
+        what = f"the same {kind}" if are_alike else "values of one type"
+        error = ValueError if are_alike else TypeError
+        name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+        raise needs("side_by_side", name[1:], f"{what} in all kernels", list(values), error)
 
     def _by_chain(self, values: Sequence[float]) -> Tensor:
         each = torch.tensor(values, dtype=self.dtype, device=self.device)
@@ -48,7 +167,7 @@ class SideBySide(Kernel):
     def state_names(self) -> tuple[str, ...]:
         return self.kernels[0].state_names
 
-    @property
+    @cached_property
     @override
     def traits(self) -> Traits:
         first = self.kernels[0]
@@ -66,21 +185,16 @@ class SideBySide(Kernel):
     def constants(self) -> dict[str, Tensor]:
         return self.kernels[0].constants
 
-    @property
-    @override
-    def formula(self) -> Callable[..., tuple[Tensor, Tensors]]:
-        return self._twin.update
-
     @override
     def update(
         self,
         position: Tensor,
         evaluation: Evaluation,
         noise: Tensor,
-        memory: Tensors,
+        state: Tensors,
         inputs: StepInputs,
     ) -> tuple[Tensor, Tensors]:
-        return self._twin.update(position, evaluation, noise, memory, inputs)
+        return self._twin.update(position, evaluation, noise, state, inputs)
 
     @override
     def inputs(
@@ -179,36 +293,4 @@ def side_by_side(kernels: Sequence[Kernel], chains_each: int = 1) -> SideBySide:
             found = f"{kernel.name}, step size {kernel.step_size}"
             raise needs("side_by_side", "kernels", what, found)
     first = kernels[0]
-    made = SideBySide(first.name, first.step_size, first.temperature, kernels, chains_each)
-    _ = made._twin  # fails now if the kernels do not fit
-    return made
-
-
-def _twin(name: str, values: list[Any], by_chain: Callable[[Sequence[float]], Tensor]) -> Any:
-    """Return a kernel, or a part of one, with tensors for numbers; its schedules are not used."""
-    first = values[0]
-    if all(isinstance(value, Schedule) or value is first for value in values):
-        return first
-    if all(isinstance(value, Tensor) for value in values):
-        if all(torch.equal(value, first) for value in values):
-            return first
-        shapes = [tuple(value.shape) for value in values]
-        raise needs("side_by_side", name, "the same tensor in all kernels", shapes)
-    if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
-        return by_chain(values)
-    if not all(type(value) is type(first) for value in values):
-        raise needs("side_by_side", name, "values of one type in all kernels", values, TypeError)
-    if isinstance(first, tuple):
-        return tuple(
-            _twin(f"{name}[{k}]", list(entries), by_chain)
-            for k, entries in enumerate(zip(*values, strict=True))
-        )
-    if is_dataclass(first) and not isinstance(first, type):
-        made = object.__new__(type(first))
-        for field in fields(first):
-            entries = [getattr(value, field.name) for value in values]
-            object.__setattr__(made, field.name, _twin(f"{name}.{field.name}", entries, by_chain))
-        return made
-    if any(value != first for value in values):
-        raise needs("side_by_side", name, "the same value in all kernels", values)
-    return first
+    return SideBySide(first.name, first.step_size, first.temperature, kernels, chains_each)

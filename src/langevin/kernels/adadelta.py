@@ -38,7 +38,7 @@ class Adadelta(Drift):
         eps_root: λ, inside the roots (Zeiler's ε); A starts at its size.
 
     Differs from `torch.optim.Adadelta`: the bias of step t comes from the gradients before it, as
-    equation (1) asks. It has no average of gradients, so there is no invariant form.
+    equation (1) requires. It has no average of gradients, so there is no invariant form.
 
     Example:
         >>> Adadelta().state_names

@@ -61,17 +61,6 @@ class AdaMax(ScaledAverage):
         return self.betas[0]
 
     @override
-    def bias(self, state: Tensors) -> Tensor:
-        average, *scale_state = state
-        return self.bias_factor * self.scale(tuple(scale_state), average)
-
-    @override
-    def update(self, state: Tensors, gradient: Tensor) -> Tensors:
-        (average, *scale_state), beta = state, self.betas[0]
-        average = beta * average + (1 - beta) * gradient
-        return self.State(average, *self.scale_update(tuple(scale_state), gradient))
-
-    @override
     def scale_update(self, state: Tensors, gradient: Tensor, started: Number = 1.0) -> Tensors:
         (largest,) = state
         return ((self.betas[1] * largest).maximum(gradient.abs()),)

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from langevin.checks import check_bool, check_field, check_integer, needs
-from langevin.kernels.base import Kernel, StepInputs, interpolate
+from langevin.checks import check_bool, check_field, needs
+from langevin.kernels.adapting import Adapting, interpolate
+from langevin.kernels.base import Kernel, StepInputs
 from langevin.kernels.compose import StepSize, make
 from langevin.kernels.parts import Diagonal, Identity, Number, Preconditioner, Tensors
 from langevin.kernels.psgld import RMS
@@ -92,7 +93,7 @@ class Windowed(Diagonal):
 
 
 @dataclass(frozen=True)
-class InvariantHamiltonian(Kernel):
+class InvariantHamiltonian(Adapting):
     """BAOAB in a frozen metric G: exact on Gaussians for any stable step, else up to O(ε^2).
 
         ``w  = v - h G^(1/2) g``                              ``h^2 = 2 ε / (1 + β)``
@@ -108,13 +109,11 @@ class InvariantHamiltonian(Kernel):
         beta: β, the share of the velocity that is kept, in [0, 1).
         preconditioner: G, elementwise, estimated from gradients.
         adapt_steps: first steps in which G follows the gradients; then it is frozen, which
-            invariance needs, but for exploration phases of a schedule. None takes the warm-up of
-            `sample`; stepped by hand, G then follows for ever.
+            invariance needs (`Adapting`).
     """
 
     beta: float = 0.95
     preconditioner: Preconditioner = field(default_factory=Windowed)
-    adapt_steps: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -126,8 +125,11 @@ class InvariantHamiltonian(Kernel):
                 "an elementwise one that does not depend on the position",
                 self.preconditioner,
             )
-        if self.adapt_steps is not None:
-            check_integer(self.name, "adapt_steps", self.adapt_steps, 1)
+
+    @property
+    @override
+    def adapted_names(self) -> tuple[str, ...]:
+        return self.preconditioner.state_names
 
     @property
     @override
@@ -137,21 +139,6 @@ class InvariantHamiltonian(Kernel):
     @override
     def start(self, position: Tensor) -> Tensors:
         return torch.zeros_like(position), *self.preconditioner.start(position)
-
-    @override
-    def inputs(
-        self, step: int, *, seen: int | None = None, step_size: float | None = None
-    ) -> StepInputs:
-        inputs = super().inputs(step, seen=seen, step_size=step_size)
-        return inputs._replace(adapting=self._adapting(self.adapt_steps, step, seen))
-
-    @override
-    def for_run(self, warmup: int, position: Tensor) -> Kernel:
-        if not self.preconditioner.state_names or self.adapt_steps is not None:
-            return self
-        if warmup < 1:
-            raise needs(self.name, "warmup", "first steps in which the scale is estimated", warmup)
-        return dataclasses.replace(self, adapt_steps=warmup)
 
     def _adapt(self, state: Tensors, gradient: Tensor, inputs: StepInputs) -> Tensors:
         """Return the state of the metric, with this gradient in it while it adapts."""
@@ -202,39 +189,23 @@ class InvariantHamiltonian(Kernel):
     @property
     @override
     def description(self) -> str:
-        return "\n".join([*self._equations(), *self._law()])
-
-    def _equations(self) -> list[str]:
         symbol, sentence = self.preconditioner.describe()
         root = f"{symbol}^(1/2) " if symbol else ""
-        return [
-            f"{self.name}: dθ = {root}v dt,  dv = -({root}grad U + C v) dt + sqrt(2 C * "
+        return self.described(
+            f"dθ = {root}v dt,  dv = -({root}grad U + C v) dt + sqrt(2 C * "
             f"{self.temperature:g}) dW",
-            *([f"  {sentence}"] if sentence else []),
-            f"  time step h of the order of sqrt(ε), friction C = (1 - {self.beta:g}) / h",
-            f"  step size ε = {self.step_size}; beta {self.beta:g}",
-            f"  target: exp(-U / {self.temperature:g})",
-        ]
+            *([sentence] if sentence else []),
+            f"time step h of the order of sqrt(ε), friction C = (1 - {self.beta:g}) / h",
+            settings=f"beta {self.beta:g}",
+            law=self._law(),
+        )
 
     def _law(self) -> list[str]:
         return [
-            f"  law: the target, effective temperature {self.temperature:g}: exact on Gaussians, "
+            f"the target, effective temperature {self.temperature:g}: exact on Gaussians, "
             "elsewhere up to O(ε^2), and up to",
-            f"    the gradient's own noise (invariant form); {self._guarantee()}",
+            f"the gradient's own noise (invariant form); {self.guarantee}",
         ]
-
-    def _guarantee(self) -> str:
-        if not self.preconditioner.state_names:
-            return "nothing is adapted, so this holds at every step"
-        if self.adapt_steps is None:
-            return (
-                "guaranteed while V stands still; it follows the gradients until sample() "
-                "freezes it after the warm-up"
-            )
-        return (
-            f"guaranteed from step {self.adapt_steps} on, where V is frozen: not before, nor "
-            "in exploration phases"
-        )
 
 
 @dataclass(frozen=True)
@@ -296,13 +267,13 @@ class AdaptedHamiltonian(InvariantHamiltonian):
     @override
     def _law(self) -> list[str]:
         return [
-            f"  law: colder than the target, effective temperature {self.temperature:g} (1 - ε G "
+            f"colder than the target, effective temperature {self.temperature:g} (1 - ε G "
             "k / (2 (1 - β))) for curvature k,",
-            "    up to O(h): what is taken out for the gradient's noise is its second moment, "
+            "up to O(h): what is taken out for the gradient's noise is its second moment, "
             "signal and all (published form);",
-            "    hotter than the target where (ε N)^2 > 2 τ ε (1 - β) G: the gradient's noise "
+            "hotter than the target where (ε N)^2 > 2 τ ε (1 - β) G: the gradient's noise "
             "exceeds what is injected;",
-            f"    {self._guarantee()}",
+            self.guarantee,
         ]
 
 
@@ -362,5 +333,5 @@ def adaptive_sghmc(
         temperature,
         beta,
         Windowed(eps_root, num_data),
-        adapt_steps,
+        adapt_steps=adapt_steps,
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Real
 from typing import NamedTuple, Protocol, Self, runtime_checkable
 
@@ -16,7 +17,7 @@ from torch import Tensor
 from langevin.checks import check_field, check_number, check_position, needs
 from langevin.kernels.gradient_noise import GradientNoise
 from langevin.kernels.parts import Identity, Number, Preconditioner, Tensors
-from langevin.kernels.schedules import Schedule, as_schedule, constant
+from langevin.kernels.schedules import Schedule, as_schedule
 from langevin.targets import Evaluation
 
 __all__ = [
@@ -27,7 +28,6 @@ __all__ = [
     "TemperatureChange",
     "Traits",
     "inputs_of",
-    "interpolate",
     "reads_position",
 ]
 
@@ -87,8 +87,6 @@ class Traits:
         group_size: consecutive chains that interact; they run and stop together.
         temperatures: of the chains of a group, where they differ; draws are of the first.
         differs_by_chain: chains have different settings, so that inputs may be tensors.
-        phased: inputs depend on the step by more than schedules.
-        measures_noise: the kernel is a `NoiseMeter`.
 
     Example:
         >>> import langevin as lv
@@ -107,8 +105,6 @@ class Traits:
     group_size: int = 1
     temperatures: tuple[float, ...] = ()
     differs_by_chain: bool = False
-    phased: bool = False
-    measures_noise: bool = False
 
 
 @dataclass(frozen=True)
@@ -149,7 +145,7 @@ class Kernel(ABC):
     def state_names(self) -> tuple[str, ...]:
         """Names of the tensors kept between steps, besides the position."""
 
-    @property
+    @cached_property
     def traits(self) -> Traits:
         """Facts about `update` for executors; a class attribute where they are constant."""
         return Traits()
@@ -202,15 +198,10 @@ class Kernel(ABC):
         position, tensors = self.update(state.position, evaluation, noise, state.tensors, inputs)
         return KernelState(position, tensors, state.step + 1)
 
-    @property
-    def formula(self) -> Callable[..., tuple[Tensor, Tensors]]:
-        """`update` with inputs in place of settings, so that compiled code serves all of them."""
-        return dataclasses.replace(self, step_size=constant(1.0), temperature=1.0).update
-
     def inputs(
         self, step: int, *, seen: int | None = None, step_size: float | None = None
     ) -> StepInputs:
-        """Return the inputs of a step.
+        """Return the inputs of a step; subclasses add theirs in `refined`.
 
         Args:
             step: 0, 1, 2, ...
@@ -224,31 +215,30 @@ class Kernel(ABC):
             temperature = 0.0 if self.explores(step) else temperature
             if step_size == 0:
                 raise needs(self.name, "step_size", f"> 0 at every step (step {step})", step_size)
-        started = float((step if seen is None else seen) > 0)
-        return StepInputs(
-            step_size, temperature, started=started, correcting=float(temperature > 0)
-        )
-
-    def _adapting(self, adapt_steps: int | None, step: int, seen: int | None) -> float:
-        """Return 1 while a scale follows the gradients: first steps and exploration phases."""
         since = step if seen is None else seen
-        return float(adapt_steps is None or since < adapt_steps or self.explores(step))
+        started, correcting = float(since > 0), float(temperature > 0)
+        inputs = StepInputs(step_size, temperature, started=started, correcting=correcting)
+        return self.refined(inputs, step, since)
 
-    @property
+    def refined(self, inputs: StepInputs, step: int, seen: int) -> StepInputs:
+        """Return the inputs with those that only this kernel has, after `seen` gradients."""
+        return inputs
+
+    @cached_property
     def is_steady(self) -> bool:
         """Whether inputs change only where a first step or an adaptation ends.
 
-        True for constant schedules and the `inputs` and `explores` of this library.
+        True for constant schedules and the `inputs` and `explores` of this library; samplers whose
+        steps have phases set it to False.
         """
         constant = all(
             value.is_constant for value in vars(self).values() if isinstance(value, Schedule)
         )
         is_known = all(
             method.__module__.startswith("langevin.")
-            for method in (type(self).inputs, type(self).explores)
+            for method in (type(self).inputs, type(self).refined, type(self).explores)
         )
-        varies = self.traits.differs_by_chain or self.traits.phased
-        return constant and is_known and not varies
+        return constant and is_known and not self.traits.differs_by_chain
 
     def explores(self, step: int) -> bool:
         """Return whether a step is exploration: temperature 0, and no draws are kept."""
@@ -340,6 +330,29 @@ class Kernel(ABC):
         """Print the SDE, the target and the effective temperature."""
         print(self.description)
 
+    def described(
+        self,
+        sde: str,
+        *equations: str,
+        settings: str = "",
+        noise: str = "",
+        law: Sequence[str],
+    ) -> str:
+        """Return the text of `description`, with the lines that all kernels have.
+
+        Args:
+            sde: of the position.
+            equations: the other ones, and what their letters mean.
+            settings: besides the step size.
+            noise: the gradient noise that is corrected for.
+            law: lines on the stationary distribution.
+        """
+        of_step = f"step size ε = {self.step_size}" + (f"; {settings}" if settings else "")
+        target = f"target: exp(-U / {self.temperature:g})"
+        corrected = [f"gradient noise, white, corrected: {noise}"] if noise else []
+        lines = *equations, of_step, target, *corrected, "law: " + "\n    ".join(law)
+        return "\n  ".join([f"{self.name}: {sde}", *lines])
+
 
 @runtime_checkable
 class TemperatureChange(Protocol):
@@ -383,10 +396,3 @@ def reads_position(kernel: Kernel) -> bool:
     declared = kernel.traits.reads_position
     is_known = type(kernel).update.__module__.startswith("langevin.")
     return not is_known if declared is None else declared
-
-
-def interpolate(adapted: Tensors, frozen: Tensors, adapting: Number) -> Tensors:
-    """Return the tensors of a scale after a step: adapted ones while it adapts, else the old."""
-    return tuple(
-        adapting * new + (1 - adapting) * old for new, old in zip(adapted, frozen, strict=True)
-    )

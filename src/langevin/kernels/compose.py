@@ -120,7 +120,7 @@ def compose(
         NoDrift() if drift is None else drift,
         metric,
         factor,
-        adapt_steps,
+        adapt_steps=adapt_steps,
     )
 
 

@@ -6,19 +6,16 @@ import dataclasses
 import functools
 import operator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Self, cast
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from langevin.checks import check_integer, needs
-from langevin.kernels.base import (
-    Kernel,
-    StepInputs,
-    Traits,
-    interpolate,
-)
+from langevin.checks import needs
+from langevin.kernels.adapting import Adapting, interpolate
+from langevin.kernels.base import StepInputs, Traits
 from langevin.kernels.gradient_noise import GradientNoise, is_open
 from langevin.kernels.parts import Identity, Number, Preconditioner, ScaledAverage, Tensors, Total
 from langevin.kernels.schedules import AUTO, Schedule, as_schedule, constant
@@ -26,11 +23,12 @@ from langevin.targets import Evaluation
 
 __all__ = ["Invariant"]
 
+_OWN_NOISE = "the gradient's own noise"
 _MANY = 20_000  # gradients after which an average of them has no beginning any more
 
 
 @dataclass(frozen=True)
-class Invariant(Kernel):
+class Invariant(Adapting):
     """A bias ``a G m`` whose momentum has its own noise, so that ``exp(-U / τ)`` is invariant.
 
     The derivation is in docs/theory.md.
@@ -76,16 +74,13 @@ class Invariant(Kernel):
         annealing: what the bias factor is multiplied by, a schedule; any keeps the target. `AUTO`
             leaves the factor to `sample`.
         adapt_steps: first steps in which G follows the gradients; then it is frozen, which
-            invariance needs, but for the exploration phases of a schedule, which are warm-ups
-            again: `sample` keeps no draws of them. None takes the warm-up of `sample`; stepped by
-            hand, G then always follows, which is right as far as it changes slowly.
+            invariance needs (`Adapting`).
         gradient_noise: to correct for; None for exact gradients, or without a correction.
         preconditioner: P, the identity or a diagonal that is adapted and frozen as G is (`RMS`).
     """
 
     drift: ScaledAverage | Total = field(kw_only=True)
     annealing: Schedule = constant(1.0)
-    adapt_steps: int | None = None
     gradient_noise: GradientNoise | None = None
     preconditioner: Preconditioner = field(default_factory=Identity)
 
@@ -97,22 +92,13 @@ class Invariant(Kernel):
         object.__setattr__(self, "annealing", as_schedule(self.name, "annealing", self.annealing))
         if not self.has_open_bias:
             self._value("annealing", 0)
-        if self.adapt_steps is not None:
-            check_integer(self.name, "adapt_steps", self.adapt_steps, 1)
         self._check_preconditioner()
         if self.gradient_noise is not None:
             self._check_noise(self.gradient_noise)
 
     def _check_preconditioner(self) -> None:
         metric = self.preconditioner
-        if not isinstance(metric, Preconditioner):
-            raise needs(
-                self.name,
-                "preconditioner",
-                "one of langevin.kernels.preconditioners",
-                metric,
-                TypeError,
-            )
+        self.check_part(metric)
         if metric.reads_position or not metric.is_elementwise:
             what = (
                 "a diagonal that does not depend on the position, when invariant "
@@ -139,7 +125,7 @@ class Invariant(Kernel):
                 "temperature > 0: at 0 there is nothing to balance",
                 self.temperature,
             )
-        if not noise.is_elementwise and self._adapted:
+        if not noise.is_elementwise and self.adapted_names:
             what = 'a diagonal one beside an adapted scale: sample(metric="auto") makes it diagonal'
             raise needs(self.name, "noise", what, type(noise).__name__)
         if self.is_plain:
@@ -160,7 +146,7 @@ class Invariant(Kernel):
 
     @property
     def parts(self) -> tuple[ScaledAverage, ...]:
-        """The averages of the bias; what is not one is seen by `__post_init__`."""
+        """The averages of the bias; `__post_init__` rejects anything else."""
         return cast(
             tuple[ScaledAverage, ...],
             self.drift.drifts if isinstance(self.drift, Total) else (self.drift,),
@@ -178,8 +164,8 @@ class Invariant(Kernel):
         return not isinstance(self.drift, Total) and self.preconditioner == Identity()
 
     @property
-    def _adapted(self) -> tuple[str, ...]:
-        """Names of the tensors of all scales, then of the preconditioner."""
+    @override
+    def adapted_names(self) -> tuple[str, ...]:
         if not isinstance(self.drift, Total):
             return (*self.drift.scale_names, *self.preconditioner.state_names)
         names = (f"{name}_{k}" for k, part in enumerate(self.parts) for name in part.scale_names)
@@ -195,11 +181,11 @@ class Invariant(Kernel):
         return (
             *velocities,
             "passing_velocity",
-            *self._adapted,
+            *self.adapted_names,
             *(self.gradient_noise.state_names if self.gradient_noise else ()),
         )
 
-    @property
+    @cached_property
     @override
     def traits(self) -> Traits:
         parts = self.drift, *([self.gradient_noise] if self.gradient_noise else [])
@@ -242,32 +228,18 @@ class Invariant(Kernel):
         return *velocities, *scales, *self.preconditioner.start(position), *own
 
     @override
-    def inputs(
-        self, step: int, *, seen: int | None = None, step_size: float | None = None
-    ) -> StepInputs:
-        adapting = self._adapting(self.adapt_steps, step, seen)
-        inputs = super().inputs(step, seen=seen, step_size=step_size)
+    def refined(self, inputs: StepInputs, step: int, seen: int) -> StepInputs:
+        inputs = super().refined(inputs, step, seen)
         if self.gradient_noise and self.gradient_noise.state_names:
-            inputs = inputs._replace(seen=float(min(step if seen is None else seen, _MANY)))
-        return inputs._replace(annealing=self._value("annealing", step), adapting=adapting)
+            inputs = inputs._replace(seen=float(min(seen, _MANY)))
+        return inputs._replace(annealing=self._value("annealing", step))
 
     @override
-    def for_run(self, warmup: int, position: Tensor) -> Kernel:
-        made = self
-        if self.gradient_noise is not None and not is_open(self.gradient_noise):
-            made = dataclasses.replace(
-                self, gradient_noise=self.gradient_noise.like(self.name, position)
-            )
-        if not self._adapted or self.adapt_steps is not None:
+    def for_run(self, warmup: int, position: Tensor) -> Self:
+        made, noise = super().for_run(warmup, position), self.gradient_noise
+        if noise is None or is_open(noise):
             return made
-        if warmup < 1:
-            raise needs(
-                self.name,
-                "warmup",
-                "first steps in which the scale is estimated, when invariant",
-                warmup,
-            )
-        return dataclasses.replace(made, adapt_steps=warmup)
+        return dataclasses.replace(made, gradient_noise=noise.like(self.name, position))
 
     @override
     def update(
@@ -437,54 +409,29 @@ class Invariant(Kernel):
     @property
     @override
     def description(self) -> str:
-        of_noise = (
-            "what is not known of the gradient's own noise"
-            if self.gradient_noise
-            else "the gradient's own noise"
-        )
-        bias, tau = self.drift.sde()[0], self.temperature
+        noise, tau = self.gradient_noise, self.temperature
+        of_noise = "what is not known of the gradient's own noise" if noise else _OWN_NOISE
         betas = ", ".join(f"{part.smoothing:g}" for part in self.parts)
         each = "" if len(self.parts) == 1 else ", one m for each average"
         symbol, metric_sentence = self.preconditioner.describe()
         left, root = ("P ", "P^(1/2) ") if symbol else ("", "")
-        annealed = (
-            f", the bias factor times {self.annealing}" if self.annealing != constant(1.0) else ""
-        )
-        return "\n".join(
-            [
-                f"{self.name}: dθ = -{left}(grad U{bias}) dt + sqrt(2 * {tau:g}) {root}dW",
-                f"  dm = γ (grad U - m) dt + γ sqrt(2 * {tau:g} / (a G)) dB,  γ = (1 - {betas}) "
-                f"/ ε, a G m the bias{each}",
-                *([f"  P: {metric_sentence}"] if symbol else []),
-                f"  step size ε = {self.step_size}; {self.drift.settings()}{annealed}, invariant",
-                f"  target: exp(-U / {tau:g})",
-                *(
-                    [f"  gradient noise, white, corrected: {self.gradient_noise.describe()}"]
-                    if self.gradient_noise
-                    else []
-                ),
-                f"  law: the target, effective temperature {tau:g}: exact on Gaussians, "
-                "elsewhere up to O(ε^2), and up to",
-                f"    {of_noise} (invariant form); {self._guarantee()}",
-            ]
-        )
-
-    def _guarantee(self) -> str:
-        if not self._adapted:
-            follows = self.gradient_noise is not None and bool(self.gradient_noise.state_names)
-            return (
-                "as far as the noise is followed"
-                if follows
-                else "nothing is adapted, so this holds at every step"
-            )
-        if self.adapt_steps is None:
-            return (
-                "guaranteed while V stands still; it follows the gradients until sample() "
-                "freezes it after the warm-up"
-            )
-        return (
-            f"guaranteed from step {self.adapt_steps} on, where V is frozen: not before, nor "
-            "in exploration phases"
+        is_plain = self.annealing == constant(1.0)
+        annealed = "" if is_plain else f", the bias factor times {self.annealing}"
+        guarantee = self.guarantee
+        if noise and noise.state_names and not self.adapted_names:
+            guarantee = "as far as the noise is followed"
+        return self.described(
+            f"dθ = -{left}(grad U{self.drift.sde()[0]}) dt + sqrt(2 * {tau:g}) {root}dW",
+            f"dm = γ (grad U - m) dt + γ sqrt(2 * {tau:g} / (a G)) dB,  γ = (1 - {betas}) "
+            f"/ ε, a G m the bias{each}",
+            *([f"P: {metric_sentence}"] if symbol else []),
+            settings=f"{self.drift.settings()}{annealed}, invariant",
+            noise=noise.describe() if noise else "",
+            law=[
+                f"the target, effective temperature {tau:g}: exact on Gaussians, elsewhere up to "
+                "O(ε^2), and up to",
+                f"{of_noise} (invariant form); {guarantee}",
+            ],
         )
 
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Self
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from langevin.checks import check_integer, needs
-from langevin.kernels.base import (
-    Kernel,
-    StepInputs,
-    Traits,
-    interpolate,
-)
+from langevin.checks import needs
+from langevin.kernels.adapting import Adapting, interpolate
+from langevin.kernels.base import Kernel, StepInputs, Traits
 from langevin.kernels.parts import Drift, Identity, NoDrift, Number, Preconditioner, Tensors, joined
 from langevin.kernels.schedules import AUTO, Schedule, as_schedule, constant
 from langevin.targets import Evaluation
@@ -24,7 +22,7 @@ __all__ = ["Langevin"]
 
 
 @dataclass(frozen=True)
-class Langevin(Kernel):
+class Langevin(Adapting):
     """``θ' = θ - ε (G (g + a A_t) - τ Γ) + sqrt(2 ε τ) G^(1/2) η`` (equation 1; section 2 for G).
 
     Args:
@@ -39,7 +37,6 @@ class Langevin(Kernel):
     drift: Drift = field(default_factory=NoDrift)
     preconditioner: Preconditioner = field(default_factory=Identity)
     annealing: Schedule = constant(1.0)
-    adapt_steps: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,25 +44,21 @@ class Langevin(Kernel):
             raise needs(
                 self.name, "drift", "a drift of langevin.kernels.drifts", self.drift, TypeError
             )
-        if not isinstance(self.preconditioner, Preconditioner):
-            raise needs(
-                self.name,
-                "preconditioner",
-                "one of langevin.kernels.preconditioners",
-                self.preconditioner,
-                TypeError,
-            )
+        self.check_part(self.preconditioner)
         object.__setattr__(self, "annealing", as_schedule(self.name, "annealing", self.annealing))
         self._value("annealing", 0)
-        if self.adapt_steps is not None:
-            check_integer(self.name, "adapt_steps", self.adapt_steps, 1)
+
+    @property
+    @override
+    def adapted_names(self) -> tuple[str, ...]:
+        return self.preconditioner.state_names
 
     @property
     @override
     def state_names(self) -> tuple[str, ...]:
         return self.drift.state_names + self.preconditioner.state_names
 
-    @property
+    @cached_property
     @override
     def traits(self) -> Traits:
         parts = self.drift, self.preconditioner
@@ -75,25 +68,16 @@ class Langevin(Kernel):
         )
 
     @override
-    def inputs(
-        self, step: int, *, seen: int | None = None, step_size: float | None = None
-    ) -> StepInputs:
-        inputs, adapting = (
-            super().inputs(step, seen=seen, step_size=step_size),
-            self._adapting(self.adapt_steps, step, seen),
-        )
-        return inputs._replace(annealing=self._value("annealing", step), adapting=adapting)
+    def refined(self, inputs: StepInputs, step: int, seen: int) -> StepInputs:
+        inputs = super().refined(inputs, step, seen)
+        return inputs._replace(annealing=self._value("annealing", step))
 
     @override
-    def for_run(self, warmup: int, position: Tensor) -> Kernel:
-        # A step size that is found is found for a metric that stands still; one that is given goes
-        # with the published form.
-        is_open = (
-            self.adapt_steps is None
-            and self.step_size == AUTO
-            and bool(self.preconditioner.state_names)
-        )
-        return dataclasses.replace(self, adapt_steps=warmup) if is_open and warmup > 0 else self
+    def for_run(self, warmup: int, position: Tensor) -> Self:
+        # `sample` tunes a step size for a frozen metric; a given step size goes with the published
+        # form, which never freezes it.
+        is_open = self.step_size == AUTO and warmup > 0
+        return super().for_run(warmup, position) if is_open else self
 
     @override
     def without_metric(self) -> tuple[Kernel, Preconditioner]:
@@ -174,61 +158,45 @@ class Langevin(Kernel):
         symbol, metric_sentence = self.preconditioner.describe()
         left, root = (f"{symbol} ", f"{symbol}^(1/2) ") if symbol else ("", "")
         annealed = f", the bias times {self.annealing}" if self.is_annealed else ""
-        lines = [
-            f"{self.name}: dθ = -{left}(grad U{bias}) dt + sqrt(2 * {self.temperature:g}) {root}dW",
-            *(f"  {equation}" for equation in memory_equations),
-            *([f"  {metric_sentence}"] if metric_sentence else []),
-            f"  step size ε = {self.step_size}"
-            + (f"; {self.drift.settings()}{annealed}" if self.drift.settings() else ""),
-            f"  target: exp(-U / {self.temperature:g})",
-            f"  law: {self._law()}",
-        ]
-        return "\n".join(lines)
+        settings = self.drift.settings()
+        return self.described(
+            f"dθ = -{left}(grad U{bias}) dt + sqrt(2 * {self.temperature:g}) {root}dW",
+            *memory_equations,
+            *([metric_sentence] if metric_sentence else []),
+            settings=f"{settings}{annealed}" if settings else "",
+            law=[self._law() + self._frozen()],
+        )
 
     def _law(self) -> str:
-        effective = self.effective_temperature
+        effective, noise = self.effective_temperature, "the gradient's own noise"
         if effective is None and self.is_annealed:
             return (
                 "colder than the target while the bias factor is large; tends to effective "
-                f"temperature {self.temperature:g} "
-                "as it is annealed to zero, slower than the chain mixes, up to O(ε) and the "
-                "gradient's own noise"
-            ) + self._frozen()
+                f"temperature {self.temperature:g} as it is annealed to zero, slower than the "
+                f"chain mixes, up to O(ε) and {noise}"
+            )
         if effective is None:
             return (
                 "colder than the target, in each direction by the factor (grad U + bias) / grad "
-                "U where the averages follow "
-                f"the gradient; effective temperature between 0 and {self.temperature:g}, to "
-                "which the gradient's own noise "
-                "adds (published form)"
-            ) + self._frozen()
-        if effective == self.temperature:
-            where = "" if self._stands_still else " while V stands still"
-            return (
-                f"the target{where}, effective temperature {effective:g}, up to O(ε) and the "
-                "gradient's own noise" + self._frozen()
+                "U where the averages follow the gradient; effective temperature between 0 and "
+                f"{self.temperature:g}, to which {noise} adds (published form)"
             )
+        if effective == self.temperature:
+            stands_still = not self.adapted_names or self.adapt_steps is not None
+            where = "" if stands_still else " while V stands still"
+            return f"the target{where}, effective temperature {effective:g}, up to O(ε) and {noise}"
         return (
             f"effective temperature {effective:g} = τ / (1 + a) for steps so small that the "
-            "average follows the "
-            "gradient, to which the gradient's own noise adds (published form: colder than the "
-            "target)"
-        ) + self._frozen()
-
-    @property
-    def _stands_still(self) -> bool:
-        """Whether the metric has no averages, or they are frozen after the first steps."""
-        return not self.preconditioner.state_names or self.adapt_steps is not None
+            f"average follows the gradient, to which {noise} adds (published form: colder than "
+            "the target)"
+        )
 
     def _frozen(self) -> str:
         """Return what a metric that follows the gradients means for the stationary distribution."""
-        if not self.preconditioner.state_names:
+        if not self.adapted_names:
             return ""
         if self.adapt_steps is not None:
-            return (
-                f"; guaranteed from step {self.adapt_steps} on, where V is frozen: not "
-                "before, nor in exploration phases"
-            )
+            return f"; {self.guarantee}"
         if self.preconditioner.reads_position:
             return (
                 "; V follows the gradients at every step, and Γ corrects for the newest of "

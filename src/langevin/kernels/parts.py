@@ -42,10 +42,11 @@ class Drift(Protocol):
 
     Implementations are frozen dataclasses whose fields are the settings. `bias` and `update` use
     operators only (``+ - * /``, ``** -0.5`` for roots, ``.abs()``, ``.maximum()``), so that the
-    same two functions run on tensors, inside a compiled scan and, traced once, as a fused CPU
-    kernel. Roots are written ``x ** -0.5`` because torch rounds that as IEEE asks on the CPU, and
-    not ``x ** 0.5``, so that all engines give the same bits. The kernel reads `bias` first and then
-    calls `update`: the paper's m_t and V_t exclude the gradient of step t.
+    same two functions run on tensors, in compiled blocks, and in the optimizers' fused step, which
+    is written from a recording of them. Roots are written ``x ** -0.5``, not ``x ** 0.5``: torch
+    rounds only the former correctly on the CPU, so only then do all executors give the same bits.
+    The kernel reads `bias` first and then calls `update`: the paper's m_t and V_t exclude the
+    gradient of step t.
 
     Example:
         >>> from langevin.kernels.drifts import Momentum
@@ -131,9 +132,8 @@ class NoDrift(Drift):
 class ScaledAverage(Drift):
     """``a A_t = a G(V_t) m_t`` with ``m_{t+1} = β m_t + (1 - β) g_t``: momentum, Adam, AdaMax.
 
-    G is symmetric and positive, and V whatever it is made from. The invariant kernel replaces m by
-    a velocity and asks for ``G^(1/2)`` instead; so both forms of a sampler have their scale from
-    the same place.
+    G is symmetric and positive; V is the state that it is computed from. The invariant kernel
+    replaces m by a velocity and uses ``G^(1/2)``, so both forms of a sampler share one scale.
 
     Example:
         >>> from langevin.kernels.drifts import Adam, Momentum
@@ -159,6 +159,17 @@ class ScaledAverage(Drift):
     def scale_names(self) -> tuple[str, ...]:
         """Names of the tensors that make up V."""
         return self.State._fields[1:]
+
+    @override
+    def bias(self, state: Tensors) -> Tensor:
+        average, *scale_state = state
+        return self.bias_factor * self.scale(tuple(scale_state), average)
+
+    @override
+    def update(self, state: Tensors, gradient: Tensor) -> Tensors:
+        (average, *scale_state), beta = state, self.smoothing
+        average = beta * average + (1 - beta) * gradient
+        return self.State(average, *self.scale_update(tuple(scale_state), gradient))
 
     def scale_update(self, state: Tensors, gradient: Tensor, started: Number = 1.0) -> Tensors:
         """Return V after this step's gradient; with `started` 0 it holds this gradient alone."""

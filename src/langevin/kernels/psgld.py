@@ -35,7 +35,7 @@ class RMS(Diagonal):
 
     For small steps V follows the gradient, and without Γ the density is off by the factor 1/G: on
     N(0, 1) with λ = 1 the variance is 1.44 (tests/law). Γ, taken through the
-    newest gradient, repairs that fully for β = 0 and in part otherwise; a V that stands still needs
+    newest gradient, repairs that fully for β = 0 and in part otherwise; a constant V needs
     none.
 
     Args:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -56,14 +56,7 @@ class Scaled(Wrapper):
     ) -> Scaled:
         """Put a sampler into a scale."""
         cls.check(inner)
-        return cls(
-            inner.name,
-            inner.step_size,
-            inner.temperature,
-            inner=inner,
-            scale=scale,
-            force_limit=force_limit,
-        )
+        return cls.around(inner.name, inner, scale=scale, force_limit=force_limit)
 
     @staticmethod
     def check(inner: Kernel) -> None:
@@ -86,7 +79,7 @@ class Scaled(Wrapper):
         assert self.force_limit is not None
         return self.temperature**0.5 * (self.force_limit[0] + self.force_limit[1] / step_size**0.5)
 
-    @property
+    @cached_property
     @override
     def traits(self) -> Traits:
         inner = self.inner.traits
@@ -100,34 +93,6 @@ class Scaled(Wrapper):
             f"scale_{index}": tensor for index, tensor in enumerate(self.scale.tensors)
         } | self.inner.constants
 
-    @property
-    @override
-    def formula(self) -> Callable[..., tuple[Tensor, Tensors]]:
-        bare, scale = (
-            self.inner.formula,
-            self.scale,
-        )  # one object: the compiler refuses to see its tensors twice
-        is_limited = self.force_limit is not None
-
-        def update(
-            position: Tensor,
-            evaluation: Evaluation,
-            noise: Tensor,
-            state: Tensors,
-            inputs: StepInputs,
-        ) -> tuple[Tensor, Tensors]:
-            force = scale.pull(evaluation.gradient)
-            if is_limited:
-                most = torch.as_tensor(
-                    self._most(inputs.step_size), dtype=force.dtype, device=force.device
-                )
-                force = force.clamp(-most, most)
-            known = Evaluation(evaluation.energy, force)
-            moved, state = bare(torch.zeros_like(position), known, noise, state, inputs)
-            return position + scale.push(moved), state
-
-        return update
-
     @override
     def update(
         self,
@@ -137,7 +102,15 @@ class Scaled(Wrapper):
         state: Tensors,
         inputs: StepInputs,
     ) -> tuple[Tensor, Tensors]:
-        return self.formula(position, evaluation, noise, state, inputs)
+        force = self.scale.pull(evaluation.gradient)
+        if self.force_limit is not None:
+            most = torch.as_tensor(
+                self._most(inputs.step_size), dtype=force.dtype, device=force.device
+            )
+            force = force.clamp(-most, most)
+        pulled = evaluation._replace(gradient=force)
+        moved, state = self.inner.update(torch.zeros_like(position), pulled, noise, state, inputs)
+        return position + self.scale.push(moved), state
 
     def rescale_state(
         self, state: Tensors, gradient: Tensor, ratio: Number, inputs: StepInputs

@@ -84,16 +84,15 @@ class Hamiltonian(Kernel):
     @property
     @override
     def description(self) -> str:
-        return "\n".join(
-            [
-                f"{self.name}: dθ = v dt,  dv = -(grad U + C v) dt + sqrt(2 C * "
-                f"{self.temperature:g}) dW",
-                f"  time step h = sqrt(ε), friction C = (1 - {self.beta:g}) / h, unit mass",
-                f"  step size ε = {self.step_size}; beta {self.beta:g}",
-                f"  target: exp(-U / {self.temperature:g})",
-                f"  law: the target, effective temperature {self.temperature:g}, up to O(h) and "
-                "the gradient's own noise",
-            ]
+        tau = self.temperature
+        return self.described(
+            f"dθ = v dt,  dv = -(grad U + C v) dt + sqrt(2 C * {tau:g}) dW",
+            f"time step h = sqrt(ε), friction C = (1 - {self.beta:g}) / h, unit mass",
+            settings=f"beta {self.beta:g}",
+            law=[
+                f"the target, effective temperature {tau:g}, "
+                "up to O(h) and the gradient's own noise"
+            ],
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -53,7 +54,7 @@ class Thermostat(Kernel):
     Friction acts on the mean of the old and the new velocity, as in a splitting B O B A D (half a
     kick, friction, half a kick, the move, the thermostat): a step of second order for one gradient.
     What the thermostat sees is the velocity that moves θ. This matters more than the order: a chain
-    that stands still has ``E[θ'^2] = E[θ^2]``, hence ``E[θ v'] = -E[v'^2] / 2``, and one line more
+    at equilibrium has ``E[θ'^2] = E[θ^2]``, hence ``E[θ v'] = -E[v'^2] / 2``, and one line more
     gives ``E[θ grad U] = τ`` for ξ that changes slowly, whatever the step and the noise. On a
     Gaussian that is its variance. In BADODAB (Leimkuhler and Shang 2016) the thermostat sees the
     velocities around the friction, which the noise drives apart: at ξ = .14 the variance is 3 % too
@@ -93,10 +94,10 @@ class Thermostat(Kernel):
         check_field(self, self.name, "thermal_mass", "> 0", lambda v: v > 0)
         check_bool(self.name, "elementwise", self.elementwise)
 
-    @property
+    @cached_property
     @override
     def traits(self) -> Traits:
-        return Traits(elementwise=self.elementwise, measures_noise=True)
+        return Traits(elementwise=self.elementwise)
 
     @override
     def start(self, position: Tensor) -> Tensors:
@@ -149,7 +150,7 @@ class Thermostat(Kernel):
             (0.5 * (1 + self.beta) / inputs.step_size / inputs.temperature) * velocity * velocity
         )  # T / τ
         if not ratio.mean() < 1 + 5 * (2 / ratio.numel()) ** 0.5:
-            return None  # the chain still goes downhill
+            return None  # the chain has not converged
         middle = friction - (ratio - 1) / (
             2 * self.thermal_mass
         )  # ξ between its last two values: these know T too well
@@ -165,19 +166,17 @@ class Thermostat(Kernel):
                 "along the path, and independent between elements: where they share it,\n"
                 "    their variances stay right and their covariances do not"
             )
-        return "\n".join(
-            [
-                f"{self.name}: dθ = v dt,  dv = -(grad U + ζ v) dt + sqrt(2 A * {tau:g}) dW",
-                f"  dζ = ({average} / {tau:g} - 1) dt / M",
-                f"  time step h = sqrt(2 ε / (1 + β)), A = (1 - {self.beta:g}) h / ε, M = "
-                f"{self.thermal_mass:g} ε / 2",
-                f"  step size ε = {self.step_size}; beta {self.beta:g}, thermal mass "
-                f"{self.thermal_mass:g}",
-                f"  target: exp(-U / {tau:g})",
-                f"  law: the target, effective temperature {tau:g}, up to O(h^2), also under "
+        return self.described(
+            f"dθ = v dt,  dv = -(grad U + ζ v) dt + sqrt(2 A * {tau:g}) dW",
+            f"dζ = ({average} / {tau:g} - 1) dt / M",
+            f"time step h = sqrt(2 ε / (1 + β)), A = (1 - {self.beta:g}) h / ε, M = "
+            f"{self.thermal_mass:g} ε / 2",
+            settings=f"beta {self.beta:g}, thermal mass {self.thermal_mass:g}",
+            law=[
+                f"the target, effective temperature {tau:g}, up to O(h^2), also under "
                 "white noise of the gradient, of",
-                f"    unknown size but the same {alike}",
-            ]
+                f"unknown size but the same {alike}",
+            ],
         )
 
 
@@ -199,7 +198,7 @@ def sgnht(
 
     It is `sghmc` with a friction ξ that removes the energy of minibatch noise: white noise of
     variance s^2 in the gradient raises the mean of ξ by ``ε s^2 / (4 τ)``, and the variance of θ
-    stays. At temperature 0 the thermostat stands still.
+    stays. At temperature 0 the thermostat does not move.
 
     Args:
         step_size: ε on U, as in `sghmc`; a number or a schedule. "auto" takes the step of

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Self
+from functools import cached_property
+from typing import Any, Self
 
 from torch import Tensor
 from typing_extensions import override
@@ -28,13 +29,17 @@ class Wrapper(Kernel):
 
     inner: Kernel = field(kw_only=True)
 
+    @classmethod
+    def around(cls, name: str, inner: Kernel, **settings: Any) -> Self:
+        """Put a sampler into another one of a name."""
+        if not isinstance(inner, Kernel):
+            what = "a sampler such as sgld(step_size=...)"
+            raise needs(name, "kernel", what, inner, TypeError)
+        return cls(name, inner.step_size, inner.temperature, inner=inner, **settings)
+
     def _check_heatable(self) -> None:
         """Fail when `inner` cannot run at several temperatures that are set from outside."""
         inner = self.inner
-        if not isinstance(inner, Kernel):
-            raise needs(
-                self.name, "kernel", "a sampler such as sgld(step_size=...)", inner, TypeError
-            )
         if (
             inner.traits.group_size > 1
             or inner.traits.differs_by_chain
@@ -92,7 +97,7 @@ class Wrapper(Kernel):
     def state_names(self) -> tuple[str, ...]:
         return self.inner.state_names
 
-    @property
+    @cached_property
     @override
     def traits(self) -> Traits:
         return dataclasses.replace(self.inner.traits, elementwise=False, reads_position=True)
@@ -106,12 +111,13 @@ class Wrapper(Kernel):
     def inputs(
         self, step: int, *, seen: int | None = None, step_size: float | None = None
     ) -> StepInputs:
-        return self.inner.inputs(step, seen=seen, step_size=step_size)
+        inputs = self.inner.inputs(step, seen=seen, step_size=step_size)
+        return self.refined(inputs, step, step if seen is None else seen)
 
-    @property
+    @cached_property
     @override
     def is_steady(self) -> bool:
-        return self.inner.is_steady and not self.traits.phased
+        return self.inner.is_steady
 
     @override
     def explores(self, step: int) -> bool:

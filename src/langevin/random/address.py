@@ -15,7 +15,7 @@ __all__ = [
     "LOW",
     "UPDATE_NOISES",
     "Purpose",
-    "Rows",
+    "Grid",
     "check_batch",
     "check_chains",
     "check_device",
@@ -108,8 +108,8 @@ def streams(purpose: Purpose, chains: range) -> range:
     return range(start, start + count)
 
 
-class Rows(NamedTuple):
-    """Rows of a result: consecutive steps, each with consecutive streams."""
+class Grid(NamedTuple):
+    """Grid of a result: consecutive steps, each with consecutive streams."""
 
     stream: int
     num_streams: int
@@ -155,10 +155,10 @@ def check_chains(call: str, chains: range) -> tuple[int, int]:
     return interval(call, "chains", chains, MAX_CHAIN)
 
 
-def _check_rows(call: str, seed: int, stream: Address, step: Address, name: str = "step") -> Rows:
+def _check_rows(call: str, seed: int, stream: Address, step: Address, name: str = "step") -> Grid:
     check_seed(call, seed)
     first, num_streams = interval(call, "stream", stream, MAX_STREAM)
-    return Rows(first, num_streams, *interval(call, name, step, MAX_STEP))
+    return Grid(first, num_streams, *interval(call, name, step, MAX_STEP))
 
 
 def check_device(call: str, device: torch.device | str) -> torch.device:
@@ -180,7 +180,7 @@ def check_normal(
     offset: int,
     dtype: torch.dtype,
     device: torch.device | str,
-) -> Rows:
+) -> Grid:
     """Check the address of normals."""
     check_device(call, device)
     if not isinstance(dtype, torch.dtype) or dtype not in DTYPES:
@@ -203,7 +203,7 @@ def check_batch(
     batch_size: int,
     num_data: int,
     device: torch.device | str,
-) -> Rows:
+) -> Grid:
     """Check the address of minibatches."""
     check_device(call, device)
     rows = _check_rows(call, seed, stream, step)

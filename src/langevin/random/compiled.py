@@ -11,7 +11,7 @@ from torch import Tensor
 from langevin.checks import needs
 from langevin.compiler.build import load_or_none
 from langevin.compiler.runtime import run_in_threads
-from langevin.random.address import Rows, lanes_of
+from langevin.random.address import Grid, lanes_of
 
 __all__ = ["draw_batches", "draw_chains_last", "draw_rows"]
 
@@ -49,7 +49,7 @@ def _function(name: str) -> Callable[..., None] | None:
 
 
 def _fill(
-    name: str, out: Tensor, numbers: tuple[int, ...], rows: Rows, count: int, grain: int
+    name: str, out: Tensor, numbers: tuple[int, ...], rows: Grid, count: int, grain: int
 ) -> bool:
     """Run a function on `count` work items on all torch threads; False without a compiler."""
     run = _function(name)
@@ -68,7 +68,7 @@ def _check(out: Tensor, dtype: torch.dtype, numel: int) -> None:
         raise ValueError(f"noise needs {condition}, got {tuple(out.shape)} {out.dtype}")
 
 
-def draw_rows(kind: str, out: Tensor, size: int, offset: int, seed: int, rows: Rows) -> bool:
+def draw_rows(kind: str, out: Tensor, size: int, offset: int, seed: int, rows: Grid) -> bool:
     """Fill `out` with (step, stream) rows of `size` elements; False without a compiler.
 
     Args:
@@ -88,7 +88,7 @@ def draw_rows(kind: str, out: Tensor, size: int, offset: int, seed: int, rows: R
     return _fill(f"{kind}_rows_{suffix}", out, (size, offset, seed), rows, blocks, GRAIN)
 
 
-def draw_chains_last(kind: str, out: Tensor, size: int, seed: int, rows: Rows) -> bool:
+def draw_chains_last(kind: str, out: Tensor, size: int, seed: int, rows: Grid) -> bool:
     """Fill `out` (step, element, stream) with `size` elements; False without a compiler."""
     if size > lanes_of(out.dtype):
         raise needs("draw_chains_last", "size", f"at most {lanes_of(out.dtype)}", size)
@@ -97,7 +97,7 @@ def draw_chains_last(kind: str, out: Tensor, size: int, seed: int, rows: Rows) -
     return _fill(name, out, (size, seed), rows, rows.num_steps, 1 + GRAIN // rows.num_streams)
 
 
-def draw_batches(out: Tensor, batch_size: int, num_data: int, seed: int, rows: Rows) -> bool:
+def draw_batches(out: Tensor, batch_size: int, num_data: int, seed: int, rows: Grid) -> bool:
     """Fill an int64 `out` with the minibatches of `rows`; False without a compiler."""
     count = rows.num_steps * rows.num_streams
     _check(out, torch.int64, count * batch_size)

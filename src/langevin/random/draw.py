@@ -23,7 +23,7 @@ from langevin.random.reference import (
 __all__ = ["KINDS", "batch_indices", "chains_last", "normal", "permutation", "uniform"]
 
 
-def _draw_on_cpu(
+def _draw(
     kind: str,
     seed: int,
     stream: Address,
@@ -32,16 +32,16 @@ def _draw_on_cpu(
     offset: int,
     dtype: torch.dtype,
     device: torch.device | str,
-) -> Tensor | None:
-    """Check arguments and draw by compiled code; None for other devices or without a compiler."""
+) -> Tensor:
+    """Draw by compiled code on the CPU; in plain torch elsewhere or without a compiler."""
     rows = check_normal(kind, seed, stream, step, size, offset, dtype, device)
-    if torch.device(device).type != "cpu":
-        return None
-    real = torch.promote_types(dtype, torch.float32)
-    out = torch.empty(result_shape(stream, step, size), dtype=real, device="cpu")
-    if out.numel() > 0 and not compiled.draw_rows(kind, out, size, offset, seed, rows):
-        return None
-    return out.to(dtype)
+    if torch.device(device).type == "cpu":
+        real = torch.promote_types(dtype, torch.float32)
+        out = torch.empty(result_shape(stream, step, size), dtype=real, device="cpu")
+        if out.numel() == 0 or compiled.draw_rows(kind, out, size, offset, seed, rows):
+            return out.to(dtype)
+    reference = normal_reference if kind == "normal" else uniform_reference
+    return reference(seed, stream, step, size, offset=offset, dtype=dtype, device=device)
 
 
 def normal(
@@ -76,10 +76,7 @@ def normal(
         >>> bool((whole[7, 30:] == normal(0, stream(Purpose.POSITION), 7, 70, offset=30)).all())
         True
     """
-    drawn = _draw_on_cpu("normal", seed, stream, step, size, offset, dtype, device)
-    if drawn is None:
-        return normal_reference(seed, stream, step, size, offset=offset, dtype=dtype, device=device)
-    return drawn
+    return _draw("normal", seed, stream, step, size, offset, dtype, device)
 
 
 def uniform(
@@ -116,12 +113,7 @@ def uniform(
         >>> bool((whole[7, 30:] == part).all()), bool((whole.abs() < 1).all())
         (True, True)
     """
-    drawn = _draw_on_cpu("uniform", seed, stream, step, size, offset, dtype, device)
-    if drawn is None:
-        return uniform_reference(
-            seed, stream, step, size, offset=offset, dtype=dtype, device=device
-        )
-    return drawn
+    return _draw("uniform", seed, stream, step, size, offset, dtype, device)
 
 
 KINDS = {"normal": normal, "uniform": uniform}

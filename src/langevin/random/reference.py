@@ -14,7 +14,7 @@ from torch import Tensor
 from langevin.random.address import (
     LOW,
     Address,
-    Rows,
+    Grid,
     check_batch,
     check_normal,
     lanes_of,
@@ -121,7 +121,7 @@ def normal_reference(
 
 
 def _blocks(
-    rows: Rows, seed: int, size: int, offset: int, lanes: int, device: torch.device | str
+    rows: Grid, seed: int, size: int, offset: int, lanes: int, device: torch.device | str
 ) -> tuple[Words, int]:
     """Return the words of the blocks that contain the elements, and the elements to skip."""
     first = offset // lanes

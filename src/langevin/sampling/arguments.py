@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
@@ -17,43 +18,54 @@ from langevin.random.address import MAX_CHAIN, check_seed
 from langevin.sampling.config import Adaptation, Keep, MetricSetting, RunConfig
 from langevin.sampling.progress import Progress
 from langevin.targets import Target
-from langevin.targets.base import check_dim, check_target
+from langevin.targets.base import check_dim, check_target, own_data
 from langevin.targets.gradients import BATCHES, GradientFn
 from langevin.targets.metric import as_metric
+from langevin.targets.parameterisation import starting_coordinates
 
-__all__ = ["check_evaluation", "check_parts", "configure"]
+__all__ = ["Settings", "check_evaluation", "check_parts", "configure"]
 
 CHAINS, DRAWS = 8, 1000
 
 
-def configure(
-    target: Target,
-    data: Any,
-    sampler: Kernel | None,
-    init: Tensor | Mapping[str, Any] | str | None,
-    chains: int | None,
-    num_draws: int | None,
-    num_steps: int | None,
-    warmup: int | None,
-    thin: int | None,
-    metric: MetricSetting,
-    batch_size: int | None,
-    batches: str,
-    control_variate: Tensor | str | None,
-    seed: int,
-    first_chain: int,
-    keep: Keep,
-    compile: bool | str,
-    progress: Progress,
-) -> tuple[RunConfig, Adaptation]:
-    """Return the configuration of a run, and what is to be adapted before it; see `sample`."""
+class Settings(TypedDict, total=False):
+    """The arguments of `sample` beside the target."""
+
+    data: object
+    sampler: Kernel | None
+    init: Tensor | Mapping[str, object] | str | None
+    chains: int | None
+    num_draws: int | None
+    num_steps: int | None
+    warmup: int | None
+    thin: int | None
+    metric: MetricSetting
+    batch_size: int | None
+    batches: str
+    control_variate: Tensor | str | None
+    seed: int
+    first_chain: int
+    keep: Keep
+    out: str | Path | None
+    compile: bool | str
+    progress: Progress
+    engine: object
+    block_size: int | None
+
+
+def configure(target: Target, given: Settings) -> tuple[RunConfig, Adaptation]:
+    """Return the configuration of a run, and what is to be adapted before it."""
+    sampler, metric, progress = given["sampler"], given["metric"], given["progress"]
+    batch_size, batches, seed = given["batch_size"], given["batches"], given["seed"]
+    first_chain, keep, compile = given["first_chain"], given["keep"], given["compile"]
+    control_variate = given["control_variate"]
     kernel = sampler_at(0.1) if sampler is None else sampler
-    columns = check_parts("sample", kernel, target, data, progress)
+    columns = check_parts("sample", kernel, target, given["data"], progress)
     _check_choices(keep, compile)
-    steps, warmup, thin = _lengths(sampler, num_draws, num_steps, warmup, thin)
+    steps, warmup, thin = _lengths(given)
     check_seed("sample", seed)
     check_integer("sample", "first_chain", first_chain, 0)
-    starts, position = _initial_positions(target, sampler, init, chains, columns)
+    starts, position = _initial_positions(target, given, columns)
     _check_chains(kernel, len(position), first_chain)
     if sampler is None and metric is None:
         metric = "auto"
@@ -71,16 +83,22 @@ def configure(
     elif batches == "reshuffled" and kernel.traits.needs_full_energy:
         what = f'"white" or "auto" for {kernel.name}, which needs independent minibatches'
         raise needs("sample", "batches", what, batches)
+    centre = _centre(sampler, control_variate, position, batch_size)
+    adapts = sampler is None and isinstance(metric, str)  # a given metric has coordinates
+    coordinates, names = starting_coordinates("sample", target, adapts)
+    if coordinates is not None:
+        starts, centre = (None if x is None else coordinates.position(x) for x in (starts, centre))
+        position = position if starts is None else starts
+        target = coordinates
     config = RunConfig(
         kernel.for_run(warmup, position), steps, warmup, thin, seed,
-        range(first_chain, first_chain + len(position)), keep, batch_size,
-        _centre(sampler, control_variate, position, batch_size),
+        range(first_chain, first_chain + len(position)), keep, batch_size, centre,
         num_data=len(columns[0]) if columns else None,
-        batches=_resolve_batches(batches, batch_size, corrects),
+        batches=_resolve_batches(batches, batch_size, corrects), coordinates=coordinates,
     )  # fmt: skip
     adaptation = Adaptation(
-        target, columns, position, starts, metric, progress,
-        moves_chains=sampler is None and init is None,
+        target, columns, position, starts, metric, progress, names=tuple(names),
+        moves_chains=sampler is None and given["init"] is None,
         uses_control_variates=isinstance(control_variate, str),
         is_compiled=sampler is None and compile is not False and position.is_cpu,
     )  # fmt: skip
@@ -94,6 +112,7 @@ def check_parts(who: str, kernel: Any, target: Any, data: Any, progress: Any) ->
         raise needs(who, "target", what, target.name, TypeError)
     if not isinstance(kernel, Kernel):
         raise needs(who, "sampler", "a sampler such as sgld(step_size=...)", kernel, TypeError)
+    data = own_data(target, data)
     check_target(who, target, data)
     if kernel.traits.num_noises > len(UPDATE_NOISES):
         what = f"one with at most {len(UPDATE_NOISES)} noises per element"
@@ -144,7 +163,7 @@ def check_evaluation(
         raise needs("sample", "init", what, shown)
 
 
-def _check_choices(keep: Any, compile: Any) -> None:
+def _check_choices(keep: object, compile: object) -> None:
     if not callable(keep) and not (isinstance(keep, str) and keep in ("positions", "moments")):
         what = '"positions", "moments" or a function of one position'
         raise needs("sample", "keep", what, keep)
@@ -152,13 +171,13 @@ def _check_choices(keep: Any, compile: Any) -> None:
         raise needs("sample", "compile", 'True, False or "auto"', compile)
 
 
-def _lengths(
-    sampler: Kernel | None, num_draws: Any, num_steps: Any, warmup: Any, thin: Any
-) -> tuple[int, int, int]:
+def _lengths(given: Settings) -> tuple[int, int, int]:
     """Return steps, warm-up and thinning; without a sampler the adaptation replaces them."""
+    num_draws, num_steps = given["num_draws"], given["num_steps"]
+    warmup, thin = given["warmup"], given["thin"]
     if num_draws is not None:
         check_integer("sample", "num_draws", num_draws, 1)
-    if sampler is None:
+    if given["sampler"] is None:
         for name, value in (("num_steps", num_steps), ("warmup", warmup), ("thin", thin)):
             if value is not None:
                 what = "sampler=...: without a sampler it is chosen automatically"
@@ -181,9 +200,11 @@ def _lengths(
 
 
 def _initial_positions(
-    target: Target, sampler: Kernel | None, init: Any, chains: Any, columns: Sequence[Tensor]
+    target: Target, given: Settings, columns: Sequence[Tensor]
 ) -> tuple[Tensor | None, Tensor]:
     """Return the positions that `init` gives, or None, and positions like them, (chains, dim)."""
+    sampler, chains = given["sampler"], given["chains"]
+    init: Any = given["init"]
     count = CHAINS if chains is None else check_integer("sample", "chains", chains, 1)
     if isinstance(init, Mapping):
         by_name: Callable[[Any, int], Tensor] | None = getattr(target, "init_from", None)
@@ -225,7 +246,7 @@ def _check_chains(kernel: Kernel, count: int, first_chain: int) -> None:
         raise needs("sample", "first_chain", what, first_chain)
 
 
-def _check_metric(metric: Any, kernel: Kernel, position: Tensor) -> None:
+def _check_metric(metric: object, kernel: Kernel, position: Tensor) -> None:
     if metric is not None:
         Scaled.check(kernel)
     if isinstance(metric, str):
@@ -254,7 +275,7 @@ def _check_batch_size(kernel: Kernel, columns: Sequence[Tensor], batch_size: Any
 
 
 def _centre(
-    sampler: Kernel | None, control_variate: Any, position: Tensor, batch_size: Any
+    sampler: Kernel | None, control_variate: object, position: Tensor, batch_size: object
 ) -> Tensor | None:
     """Return the centre of control variates; without a sampler the adaptation may find one."""
     if control_variate is None or (isinstance(control_variate, str) and control_variate == "auto"):
@@ -275,7 +296,7 @@ def _centre(
     return mode
 
 
-def _resolve_batches(batches: Any, batch_size: int | None, corrects: bool) -> str:
+def _resolve_batches(batches: object, batch_size: int | None, corrects: bool) -> str:
     """Return how minibatches are drawn; "auto" takes what the sampler needs."""
     if batches not in ("auto", *BATCHES):
         raise needs("sample", "batches", f"one of {', '.join(('auto', *BATCHES))}", batches)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,18 +20,24 @@ from torch import Tensor
 from typing_extensions import override
 
 from langevin.checks import check_integer, level_of_caller, needs
-from langevin.distributed import Engine, WorkerError
+from langevin.distributed import Engine, Local, WorkerError
 from langevin.kernels import Kernel, Scaled
-from langevin.sampling.config import RunConfig
+from langevin.sampling.config import Inputs, RunConfig
 from langevin.sampling.interrupts import Interrupts
-from langevin.sampling.loop import advance, deliver
-from langevin.sampling.progress import Progress, progress_bar
-from langevin.storage import Blocks, Checkpoint, Samples, Store, block_ranges
+from langevin.sampling.loop import advance, deliver, named, read_samples, run_loop
+from langevin.sampling.progress import progress_bar
+from langevin.storage import (
+    Blocks,
+    Checkpoint,
+    Samples,
+    Store,
+    block_ranges,
+)
 from langevin.storage.memory import Arrays
 from langevin.targets import Target
 from langevin.targets.gradients import GradientFn
 
-__all__ = ["Job", "Segment", "Task", "run_segment", "chains_per_block", "run_distributed"]
+__all__ = ["Job", "Segment", "Task", "run_segment", "chains_per_block", "run"]
 
 _MANY_BLOCKS, _FEW_CHAINS, _MANY_CHAINS = 16, 4, 64
 _ROUND_ELEMENTS, _TASK_ELEMENTS = 2**23, 2**16  # of draws in memory: all blocks, or one of them
@@ -74,7 +80,7 @@ class Job:
     # configurations and gradients that this process has made, by block
     made: dict[int, tuple[RunConfig, GradientFn]] = field(default_factory=dict)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "made": {}}
 
     def of_block(self, block: int, like: Tensor) -> tuple[RunConfig, GradientFn]:
@@ -141,7 +147,7 @@ def run_segment(job: Job, task: Task) -> Segment:
     with Interrupts() as interrupts, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         checkpoint, interrupted = advance(
-            config, gradient_fn, outbox, task.checkpoint, interrupts, lambda step: None, is_enough
+            config, gradient_fn, outbox, task.checkpoint, interrupts, lambda now: None, is_enough
         )
     for index in checkpoint.stopped.keys() - task.checkpoint.stopped.keys():
         reason = checkpoint.stopped[index].reason
@@ -162,15 +168,22 @@ def _is_out_of_memory(reason: str) -> bool:
     )
 
 
-def run_distributed(
+def run(
     config: RunConfig,
-    blocks: Blocks,
+    gradient_fn: GradientFn,
+    store: Store | Blocks,
     start: Checkpoint,
-    engine: Engine,
-    interrupts: Interrupts,
-    progress: Progress,
-    target: Target,
-    columns: Sequence[Tensor],
+    engine: Engine | None,
+    inputs: Inputs,
+) -> Samples:
+    """Run all chains from a checkpoint to the end, in this process or in blocks on an engine."""
+    if isinstance(store, Blocks):
+        return run_distributed(config, store, start, engine or Local(), inputs)
+    return run_loop(config, gradient_fn, store, start, inputs)
+
+
+def run_distributed(
+    config: RunConfig, blocks: Blocks, start: Checkpoint, engine: Engine, inputs: Inputs
 ) -> Samples:
     """Run all blocks from their last checkpoints to the end.
 
@@ -179,11 +192,9 @@ def run_distributed(
         blocks: storage of the draws.
         start: the checkpoint of all chains.
         engine: runs the tasks.
-        interrupts: delays Ctrl-C while draws are written.
-        progress: as in `sample`.
-        target: the target.
-        columns: its data.
+        inputs: target, data, progress, and interrupts, which are delayed while draws are written.
     """
+    interrupts = inputs.interrupts
     checkpoints, reported, interrupted = blocks.load(start), set[str](), False
     elements = max(_TASK_ELEMENTS, _ROUND_ELEMENTS // len(blocks))
 
@@ -200,14 +211,20 @@ def run_distributed(
             for each in checkpoints
         )
 
+    def partial_samples() -> Samples:
+        if blocks.path is not None:
+            return read_samples(blocks.path, inputs)
+        return named(*blocks.result(list(checkpoints)), config, inputs)
+
     done, total = sum(each.step for each in checkpoints), config.num_steps * len(blocks)
-    with progress_bar(progress, config.kernel.name, done, total) as report:
+    with progress_bar(inputs.progress, config.kernel.name, done, total) as report:
 
         def after(block: int, segment: Segment) -> Task | None:
             interrupts.close()
             blocks.write(block, segment.first, segment.values, segment.checkpoint)
             checkpoints[block] = segment.checkpoint
-            report(steps_done())
+            interrupts.steps = steps_done(), total
+            report(interrupts.steps[0])
             for note in segment.notes:
                 if note not in reported:
                     reported.add(note)
@@ -219,7 +236,8 @@ def run_distributed(
 
         tasks = {block: task_of(block) for block in range(len(blocks))}
         first = {block: task for block, task in tasks.items() if task is not None}
-        job = Job(config, target, tuple(columns), blocks.block_size)
+        job = Job(config, inputs.target, inputs.columns, blocks.block_size)
+        interrupts.steps, interrupts.partial = (done, total), partial_samples
         try:
             interrupts.open()
             engine.work(run_segment, job, first, after)
@@ -235,8 +253,7 @@ def run_distributed(
             raise OSError(error.errno, f"{problem}. {_how_to_resume(blocks.path)}") from error
         finally:
             interrupts.close()
-    arrays, result = blocks.result(checkpoints)
-    return deliver(arrays, result, config, target, columns, interrupted=interrupted)
+    return deliver(*blocks.result(checkpoints), config, inputs, interrupted=interrupted)
 
 
 def _which(config: RunConfig, blocks: Blocks, error: WorkerError) -> str:

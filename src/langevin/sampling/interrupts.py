@@ -12,7 +12,7 @@ __all__ = ["Interrupts"]
 
 
 class Interrupts:
-    """A context that delays SIGINT in the main thread.
+    """A context that delays SIGINT in the main thread, and the state of a run for other threads.
 
     Between `open` and `close` a signal acts at once, elsewhere at the next `check` or `open`. A
     second signal, while one is pending, acts at once anywhere. The previous handler decides what
@@ -24,6 +24,9 @@ class Interrupts:
         self._before: Callable[[int, FrameType | None], Any] | None = None
         self._is_open = self._waits = False
         self.was_raised = False  # C code may lose an exception, but not this flag
+        self._is_cancelled = False
+        self.steps = 0, 0  # done, and in all
+        self.partial: Callable[[], Any] | None = None  # returns the samples so far
 
     def __enter__(self) -> Interrupts:
         """Install the handler, in the main thread only."""
@@ -52,8 +55,15 @@ class Interrupts:
         """Delay signals."""
         self._is_open = False
 
+    def cancel(self) -> None:
+        """Let the next `check` raise a KeyboardInterrupt, in any thread."""
+        self._is_cancelled = True
+
     def check(self) -> None:
         """Act on a pending signal, or on one whose exception was lost."""
+        if self._is_cancelled:
+            self._is_cancelled = False
+            raise KeyboardInterrupt
         if self._waits or self.was_raised:
             self._waits = False
             self._act(None)

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
-
-from torch import Tensor
+from collections.abc import Callable
+from pathlib import Path
 
 from langevin.checks import level_of_caller
 from langevin.diagnostics.trust import TrustWarning
 from langevin.execution import Block, Runner, Trace, draw_block
 from langevin.execution.compiled import MANY_THREADS_FROM, threads_for
-from langevin.sampling.config import RunConfig
+from langevin.sampling.config import Inputs, RunConfig
 from langevin.sampling.interrupts import Interrupts
 from langevin.sampling.noise_correction import noise_has_changed
-from langevin.sampling.progress import Progress, progress_bar
+from langevin.sampling.progress import progress_bar
 from langevin.sampling.recorder import Recorded
-from langevin.storage import Checkpoint, Samples, Store, make_samples
+from langevin.storage import Checkpoint, Samples, Store, load_samples, make_samples
 from langevin.storage.memory import Arrays
-from langevin.targets import Target
 from langevin.targets.gradients import GradientFn
 
-__all__ = ["advance", "deliver", "run_loop", "interrupted_in_setup"]
+__all__ = [
+    "advance",
+    "deliver",
+    "interrupted_in_setup",
+    "named",
+    "read_samples",
+    "run_loop",
+]
 
 _IMPURE = (
     "the target changed during the run: it reads a variable or a tensor whose value is not the one "
@@ -37,16 +42,36 @@ def run_loop(
     gradient_fn: GradientFn,
     store: Store,
     checkpoint: Checkpoint,
-    interrupts: Interrupts,
-    progress: Progress,
-    target: Target,
-    columns: Sequence[Tensor],
+    inputs: Inputs,
 ) -> Samples:
     """Run from a checkpoint to the end."""
-    with progress_bar(progress, config.kernel.name, checkpoint.step, config.num_steps) as report:
+    folder, interrupts = store.folder, inputs.interrupts
+    steps = checkpoint.step, config.num_steps
+    with progress_bar(inputs.progress, config.kernel.name, *steps) as show:
+
+        def report(now: Checkpoint) -> None:
+            show(now.step)
+            interrupts.steps = now.step, config.num_steps
+            if folder is None:
+                interrupts.partial = lambda: named(store.read(now.kept), now, config, inputs)
+
+        interrupts.steps = steps
+        if folder is not None:
+            interrupts.partial = lambda: read_samples(folder, inputs)
         result, interrupted = advance(config, gradient_fn, store, checkpoint, interrupts, report)
     arrays = store.read(result.kept)
-    return deliver(arrays, result, config, target, columns, interrupted=interrupted)
+    return deliver(arrays, result, config, inputs, interrupted=interrupted)
+
+
+def read_samples(folder: Path, inputs: Inputs) -> Samples:
+    """Return the draws of a run on disk up to its last checkpoint."""
+    return load_samples(folder, target=inputs.target, data=inputs.columns or None)
+
+
+def named(arrays: Arrays, result: Checkpoint, config: RunConfig, inputs: Inputs) -> Samples:
+    """Return samples with their target and data."""
+    samples = make_samples(arrays, result, config.chains, config.about)
+    return samples.with_target(inputs.target, inputs.columns or None)
 
 
 def advance(
@@ -55,7 +80,7 @@ def advance(
     store: Store,
     checkpoint: Checkpoint,
     interrupts: Interrupts,
-    report: Callable[[int], object],
+    report: Callable[[Checkpoint], object],
     is_enough: Callable[[], bool] = lambda: False,
 ) -> tuple[Checkpoint, bool]:
     """Run to the end or until `is_enough`; return the checkpoint, and whether it was interrupted.
@@ -85,7 +110,7 @@ def advance(
         try:
             with threads_for(recorded.state.position, MANY_THREADS_FROM):
                 recorded = recorded.after(config, store, trace, block)
-            report(recorded.state.step)
+            report(now())
             if time.perf_counter() - saved > _CHECKPOINT_SECONDS:
                 store.save(now())
                 saved = time.perf_counter()
@@ -112,18 +137,16 @@ def deliver(
     arrays: Arrays,
     result: Checkpoint,
     config: RunConfig,
-    target: Target,
-    columns: Sequence[Tensor],
+    inputs: Inputs,
     *,
     interrupted: bool,
 ) -> Samples:
     """Return the samples; warn about an interrupt and about failed diagnostics."""
-    samples = make_samples(arrays, result, config.chains, config.about)
-    samples = samples.with_target(target, columns or None)
+    samples = named(arrays, result, config, inputs)
     if interrupted:
         text = f"sample() was interrupted at step {result.step}; it returns {result.kept} draws"
         warnings.warn(text, stacklevel=level_of_caller())
-    noise = None if interrupted else _noise_sentence(config, target, columns, result)
+    noise = None if interrupted else _noise_sentence(config, inputs, result)
     try:
         sentences = samples.trust.warnings
     except KeyboardInterrupt:  # a second Ctrl-C: return the samples without diagnostics
@@ -138,14 +161,14 @@ def deliver(
     return samples
 
 
-def _noise_sentence(
-    config: RunConfig, target: Target, columns: Sequence[Tensor], result: Checkpoint
-) -> str | None:
+def _noise_sentence(config: RunConfig, inputs: Inputs, result: Checkpoint) -> str | None:
     """Return a warning about the gradient noise at the final positions, or None."""
     position = result.tensors["position"]
     alive = [index for index in range(len(position)) if index not in result.stopped]
     try:
-        return noise_has_changed(config, target, columns, position[alive])
+        return noise_has_changed(
+            config, config.target_of(inputs.target), inputs.columns, position[alive]
+        )
     except Exception as error:  # the draws are worth more than their diagnostics
         problem = f"{type(error).__name__}: {error}"
         return f"the gradient noise at the end could not be measured: {problem}"

@@ -27,7 +27,6 @@ __all__ = [
     "noise_has_changed",
     "metric_of",
     "signal_in_metric",
-    "without_noise",
 ]
 
 _DENSE_UP_TO = 1000  # dimensions up to which Σ is a matrix
@@ -127,13 +126,6 @@ def signal_in_metric(found: WarmupResult, metric: Metric) -> Tensor:
     pushed = metric.push(torch.diag(one).to(like)).double().mT
     between = torch.linalg.solve(own.root.double(), pushed)  # R_own^-1 R
     return temperature * between.mT @ between
-
-
-def without_noise(kernel: Kernel) -> Kernel:
-    """Return the sampler without a noise correction."""
-    if isinstance(kernel, Invariant):
-        return dataclasses.replace(kernel, gradient_noise=None)
-    return kernel
 
 
 def correct_noise(

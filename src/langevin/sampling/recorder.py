@@ -174,7 +174,7 @@ class Recorded(NamedTuple):
         if not indices:
             return self.moments
         counted = self._count(steps, indices, stopped)
-        return add_moments(self.moments, _some(positions, indices), counted)
+        return add_moments(self.moments, config.theta(_some(positions, indices)), counted)
 
     def _with_heat(
         self,
@@ -341,7 +341,8 @@ def _begun(trace: Trace, rows: range | list[int]) -> Tensor:
     """Return the positions at the beginning of some rows: the ends of the rows before them."""
     if not isinstance(rows, range):
         return torch.cat([trace.before.position[None], trace.positions])[rows]
-    if rows.start > 0:
+    if rows.start > 0 or not rows:
+        rows = rows or range(1, 1)
         return trace.positions[rows.start - 1 : rows.stop - 1 : rows.step]
     later = trace.positions[rows.step - 1 : rows.stop - 1 : rows.step]
     return torch.cat([trace.before.position[None], later])

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
 from langevin.adaptation import sampler_at
 from langevin.checks import check_path, known_arguments, needs
-from langevin.distributed import Local, as_engine
+from langevin.distributed import as_engine
 from langevin.kernels import Kernel
 from langevin.sampling.arguments import check_parts
-from langevin.sampling.config import RunConfig
-from langevin.sampling.distributed import run_distributed
+from langevin.sampling.config import Inputs, RunConfig
+from langevin.sampling.distributed import run
 from langevin.sampling.interrupts import Interrupts
-from langevin.sampling.loop import interrupted_in_setup, run_loop
+from langevin.sampling.loop import interrupted_in_setup
 from langevin.sampling.progress import Progress
 from langevin.storage import Checkpoint, DiskBlocks, DiskStore, Samples, load_samples
 from langevin.storage.fingerprint import check_fingerprints
@@ -30,11 +29,11 @@ def resume(
     path: str | Path,
     target: Target,
     *,
-    data: Any = None,
+    data: object = None,
     sampler: Kernel | None = None,
     keep: Callable[[Tensor], Tensor] | None = None,
     progress: Progress = None,
-    engine: Any = None,
+    engine: object = None,
 ) -> Samples:
     """Continue a run that was killed or interrupted, with the bits of an uninterrupted run.
 
@@ -73,7 +72,7 @@ def resume(
             what = "None: this run has no blocks of chains"
             raise needs("resume", "engine", what, engine)
         position = checkpoint.tensors["position"]
-        config = RunConfig.from_manifest(manifest, sampler, keep, checkpoint.tensors)
+        config = RunConfig.from_manifest(manifest, sampler, keep, checkpoint.tensors, target)
         with Interrupts() as interrupts:
             try:
                 interrupts.open()
@@ -89,14 +88,9 @@ def resume(
                 interrupts.check()
             except KeyboardInterrupt:
                 return interrupted_in_setup(load_samples(path), "resume")
-            if "block_size" in manifest:
-                blocks, worker = DiskBlocks(store), worker or Local()
-                return run_distributed(
-                    config, blocks, checkpoint, worker, interrupts, progress, target, columns
-                )
-            return run_loop(
-                config, gradient_fn, store, checkpoint, interrupts, progress, target, columns
-            )
+            inputs = Inputs(target, columns, progress, interrupts)
+            whole = DiskBlocks(store) if "block_size" in manifest else store
+            return run(config, gradient_fn, whole, checkpoint, worker, inputs)
 
 
 def _check_counts(store: DiskStore, checkpoint: Checkpoint, config: RunConfig) -> None:

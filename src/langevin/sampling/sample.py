@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 from torch import Tensor
+from typing_extensions import Unpack
 
-from langevin.checks import known_arguments, needs
+from langevin.checks import check_bool, known_arguments, needs
 from langevin.distributed import as_engine
 from langevin.execution import compile_pays
 from langevin.kernels import Kernel
-from langevin.sampling.arguments import configure
+from langevin.sampling.arguments import Settings, configure
 from langevin.sampling.auto import choose_sampler
-from langevin.sampling.config import Keep, MetricSetting, RunConfig
-from langevin.sampling.distributed import chains_per_block, run_distributed
+from langevin.sampling.background import Background
+from langevin.sampling.config import Inputs, Keep, MetricSetting
+from langevin.sampling.distributed import chains_per_block, run
 from langevin.sampling.interrupts import Interrupts
-from langevin.sampling.loop import interrupted_in_setup, run_loop
+from langevin.sampling.loop import interrupted_in_setup
 from langevin.sampling.manual import tune_sampler
 from langevin.sampling.progress import Progress
 from langevin.sampling.recorder import Recorded
@@ -38,13 +41,21 @@ from langevin.targets import Target
 __all__ = ["sample"]
 
 
+@overload
+def sample(
+    target: Target, *, blocking: Literal[False], **settings: Unpack[Settings]
+) -> Background: ...
+@overload
+def sample(
+    target: Target, *, blocking: Literal[True] = True, **settings: Unpack[Settings]
+) -> Samples: ...
 @known_arguments("sample")
 def sample(
     target: Target,
     *,
-    data: Any = None,
+    data: object = None,
     sampler: Kernel | None = None,
-    init: Tensor | Mapping[str, Any] | str | None = None,
+    init: Tensor | Mapping[str, object] | str | None = None,
     chains: int | None = None,
     num_draws: int | None = None,
     num_steps: int | None = None,
@@ -60,9 +71,10 @@ def sample(
     out: str | Path | None = None,
     compile: bool | str = "auto",
     progress: Progress = None,
-    engine: Any = None,
+    engine: object = None,
     block_size: int | None = None,
-) -> Samples:
+    blocking: bool = True,
+) -> Any:
     """Sample from `target`.
 
     By default the sampler and its settings are chosen automatically: chains start at random
@@ -113,6 +125,8 @@ def sample(
         engine: None runs all chains together in this process. A pool (anything with a method
             ``map``), "ray" or "local" runs blocks of chains separately, with the same bits.
         block_size: with an engine, chains per block, which may change the rounding of draws.
+        blocking: False runs in another thread and returns a `Background` at once: its `steps` and
+            `samples` are those so far, `wait()` returns the samples, `cancel()` ends the run.
 
     Returns:
         Samples, whose `draws` have shape (chains, num_draws, dim). A chain stops where its
@@ -132,22 +146,29 @@ def sample(
         >>> lv.sample(target, sampler=lv.sgld(step_size=0.05), init=init, num_draws=200).draws.shape
         torch.Size([4, 200, 2])
     """
+    given: Any = {name: value for name, value in locals().items() if name != "target"}
+    if check_bool("sample", "blocking", given.pop("blocking")):
+        return _run(target, given, Interrupts())
+    return Background(partial(_run, target, given))
+
+
+def _run(target: Target, given: Settings, interrupts: Interrupts) -> Samples:
+    """Check the arguments, adapt what they leave open, and run to the end."""
+    engine, block_size, compile = given["engine"], given["block_size"], given["compile"]
     worker = None if engine is None else as_engine("sample", engine)
     if worker is None and block_size is not None:
         what = 'None without an engine; engine="local" runs blocks in this process'
         raise needs("sample", "block_size", what, block_size)
-    config, adaptation = configure(
-        target, data, sampler, init, chains, num_draws, num_steps, warmup, thin, metric, batch_size,
-        batches, control_variate, seed, first_chain, keep, compile, progress,
-    )  # fmt: skip
+    config, adaptation = configure(target, given)
+    out, keep = given["out"], config.keep
     if out is not None:
         check_new(out)
     columns, position = adaptation.columns, adaptation.position
     shape = config.event_shape(position)
-    with Interrupts() as interrupts:
+    with interrupts:
         try:
             interrupts.open()
-            adapt = choose_sampler if sampler is None else tune_sampler
+            adapt = choose_sampler if given["sampler"] is None else tune_sampler
             config, position = adapt(config, adaptation)
             interrupts.close()
             interrupts.check()
@@ -157,45 +178,32 @@ def sample(
             compiled = compile is True or (
                 compile == "auto"
                 and compile_pays(
-                    config.num_steps, position[:per_block], columns, batch_size,
+                    config.num_steps, position[:per_block], columns, config.batch_size,
                     target.has_closed_form,
                 )
             )  # fmt: skip
             gradient_fn = config.gradient(target, columns, position, is_compiled=compiled)
             start = Recorded.new(config, position).checkpoint(config.kernel, compiled, 0.0)
+            store: Store | Blocks
+            sizes, count = config.step_size_shape, len(position)
             if out is None:
-                store = _in_memory(config, shape, position, per_block)
+                store = MemoryStore(shape, count, config.num_draws, position, sizes)
+                if per_block is not None:
+                    store = MemoryBlocks(store, count, per_block)
             else:
                 keep_fn = keep if callable(keep) else None
                 identity = fingerprints(config.kernel, gradient_fn, position, columns, keep_fn)
                 manifest = {**config.manifest(position, compile), "fingerprints": identity}
-                if per_block is None:
-                    sizes = config.step_size_shape
-                    store = DiskStore.create(out, manifest, shape, start, sizes)
-                else:
+                if per_block is not None:
                     manifest["block_size"] = per_block
-                    by_block = (-(-len(position) // per_block),)  # each block writes its own
-                    store = DiskBlocks(DiskStore.create(out, manifest, shape, start, by_block))
+                    sizes = (-(-count // per_block),)  # each block writes its own
+                disk = DiskStore.create(out, manifest, shape, start, sizes)
+                store = disk if per_block is None else DiskBlocks(disk)
         except KeyboardInterrupt:
             nothing = MemoryStore(shape, len(position), 0, position).read(0)
             start = Recorded.new(config, position).checkpoint(config.kernel, False, 0.0)
             samples = make_samples(nothing, start, config.chains, config.about)
             return interrupted_in_setup(samples, "sample")
         with store:
-            if isinstance(store, Blocks):
-                assert worker is not None
-                return run_distributed(
-                    config, store, start, worker, interrupts, progress, target, columns
-                )
-            return run_loop(
-                config, gradient_fn, store, start, interrupts, progress, target, columns
-            )
-
-
-def _in_memory(
-    config: RunConfig, shape: tuple[int, ...], position: Tensor, per_block: int | None
-) -> Store | Blocks:
-    """Return storage in memory, in blocks of chains if a size is given."""
-    if per_block is not None:
-        return MemoryBlocks(shape, len(position), config.num_draws, position, per_block)
-    return MemoryStore(shape, len(position), config.num_draws, position, config.step_size_shape)
+            inputs = Inputs(target, columns, given["progress"], interrupts)
+            return run(config, gradient_fn, store, start, worker, inputs)

@@ -106,17 +106,10 @@ class Blocks(ABC):
 class MemoryBlocks(Blocks):
     """Draws in memory."""
 
-    def __init__(
-        self,
-        event_shape: tuple[int, ...],
-        num_chains: int,
-        num_draws: int,
-        like: Tensor,
-        block_size: int,
-    ) -> None:
-        """Allocate."""
+    def __init__(self, whole: MemoryStore, num_chains: int, block_size: int) -> None:
+        """Write to the store of all chains."""
         super().__init__(num_chains, block_size)
-        self._store = MemoryStore(event_shape, num_chains, num_draws, like)
+        self._store = whole
 
     @override
     def write(
@@ -211,7 +204,7 @@ def _manifest_of_a_block(manifest: Json) -> Json:
     """Return the manifest of a block, as if it were a separate run."""
     size, draws = manifest["block_size"], manifest["arrays"]["draws"]
     specs = array_specs(draws["dtype"], size, tuple(draws["tail"][1:]))
-    own = {name: {"dtype": spec.dtype, "tail": list(spec.tail)} for name, spec in specs.items()}
+    own = {name: spec._asdict() for name, spec in specs.items()}
     return {**manifest, "num_chains": size, "arrays": own}
 
 

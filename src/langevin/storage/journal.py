@@ -3,7 +3,7 @@
 Each line is an object with a `kind`. Line 1 is the header: format, version and fields of the store.
 A last line without a newline was cut off by a kill or a full disk: readers ignore it, and the next
 append overwrites it. Readers need no lock and change nothing; the only writer holds the file `lock`
-of the same folder (`lock.py`). Threads of the writer use the journal's `mutex`.
+of the same folder (`folder.py`). Threads of the writer use the journal's `mutex`.
 
 A store writes its files first (`write_atomic`) and then appends the line that refers to them. No
 file is opened through a symbolic link (`safe_io.py`).
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from langevin.serialization import Json, digest
-from langevin.storage.lock import FolderLock
+from langevin.storage.folder import FolderLock
 from langevin.storage.safe_io import naming, open_regular, read_file
 
 __all__ = ["Journal", "State", "remove_temporaries", "write_atomic"]
@@ -172,7 +172,7 @@ class Journal(Generic[S]):
             yield unsure
             self.in_step = True
 
-    def begin(self, **fields: Any) -> None:
+    def begin(self, **fields: object) -> None:
         """Append the header with fields of the store."""
         self.append({"kind": "header", "format": self.format, "version": self.version, **fields})
 

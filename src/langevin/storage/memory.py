@@ -68,6 +68,11 @@ class Store(Protocol):
     can_rewrite: ClassVar[bool]
     """Whether draws may be written twice, so that an interrupted write can be repeated."""
 
+    @property
+    def folder(self) -> Path | None:
+        """The folder of draws, or None in memory."""
+        return None
+
     def write(self, first: int, values: Mapping[str, Tensor]) -> None:
         """Write draws `first`, `first + 1`, ...: the first axis of every array."""
 

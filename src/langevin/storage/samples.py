@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import itertools
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from langevin.checks import check_path, needs
-from langevin.diagnostics.arrays import evenly_spaced, import_arviz
+from langevin.checks import check_path, known_arguments, needs
+from langevin.diagnostics.arrays import evenly_spaced
 from langevin.diagnostics.running import MAX_ELEMENTS, Moments, read_heat, read_moments
 from langevin.diagnostics.trust import Evidence, Trust, TrustWarning, judge
+from langevin.serialization import Json
+from langevin.storage.arviz_data import arviz_data
 from langevin.storage.blocks import DiskBlocks
 from langevin.storage.checkpoint import Checkpoint
-from langevin.storage.inference_data import inference_data
 from langevin.storage.memory import Arrays, pick_elements
 from langevin.storage.replicas import coldest, swap_rates
+from langevin.storage.summary import Summary
 from langevin.storage.zarr import DiskStore
 from langevin.targets import Target
-from langevin.targets.base import check_dim, check_target
+from langevin.targets.base import check_dim, check_target, own_data
 from langevin.targets.space import Space
 
-if TYPE_CHECKING:
-    import arviz
-    import pandas
-
-__all__ = ["About", "ChainStatus", "Samples", "load_samples", "make_samples"]
+__all__ = ["ChainStatus", "Samples", "load_samples", "make_samples"]
 
 _SHOWN = 3  # stopped chains listed in the repr
 _MAX_NUMBERS = 2**19  # numbers that `trust` reads
@@ -119,7 +118,7 @@ class Samples:
     replicas: Samples | None = None
     temperatures: tuple[float, ...] = ()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "target": None, "data": ()}
 
     def __repr__(self) -> str:
@@ -245,8 +244,9 @@ class Samples:
                 "after load_samples(path), give it target="
             )
             raise needs("samples[...]", "name", condition, name, KeyError)
-        if name not in self.space.names:
-            raise needs("samples[...]", "name", f"one of {list(self.space.names)}", name, KeyError)
+        names = [*self.space.names, *self.space.derived_names]
+        if name not in names:
+            raise needs("samples[...]", "name", f"one of {names}", name, KeyError)
         stopped = "; ".join(str(status) for status in self.status if not status.is_healthy)
         if stopped and not self._good:
             raise ValueError(f"samples[{name!r}] needs a chain that ran to its end, got: {stopped}")
@@ -254,13 +254,16 @@ class Samples:
             count = f"{len(self._good)} of {len(self.status)} chains"
             message = f"samples[{name!r}] has {count}; left out: {stopped}"
             warnings.warn(message, TrustWarning, stacklevel=2)
-        return self.space.values(self.healthy if stopped else self.draws)[name]
+        is_parameter = name in self.space.names
+        values_of = self.space.values if is_parameter else self.space.derived
+        return values_of(self.healthy if stopped else self.draws)[name]
 
-    def with_target(self, target: Target, data: Any = None) -> Samples:
+    def with_target(self, target: Target, data: object = None) -> Samples:
         """Return these samples with their target, which has names, and its data.
 
         Only the number of elements is compared with the run; `resume` compares all.
         """
+        data = own_data(target, data)
         is_bare = data is None and getattr(target, "needs_data", False)  # names need no data
         check_target("with_target", target, () if is_bare else data)
         if self.kept == "positions":
@@ -268,17 +271,43 @@ class Samples:
         columns = () if data is None else target.as_columns("with_target", data)
         return dataclasses.replace(self, target=target, data=columns)
 
+    def values_by_name(self, who: str) -> dict[str, Tensor]:
+        """Return the values (chain, draw, ...) of `healthy` by parameter, "theta" without names."""
+        if not self._good or not self.draws.shape[1]:
+            found = "; ".join(map(str, self.status))
+            raise ValueError(f"{who}() needs a healthy chain with draws, got: {found}")
+        if self.space is None:
+            return {"theta": self.healthy}
+        return {**self.space.values(self.healthy), **self.space.derived(self.healthy)}
+
+    @property
+    def attributes(self) -> dict[str, str | int | float]:
+        """Library, version and settings of the run, as the attributes of `to_arviz`."""
+        return {
+            "inference_library": "langevin",
+            "inference_library_version": importlib.import_module("langevin").__version__,
+            "settings": self.description,
+            "temperature": math.nan if self.temperature is None else self.temperature,
+            "sampling_time": self.seconds,
+            "warmup_gradients": self.warmup_gradients,
+            "is_compiled": int(self.compiled),
+        }
+
+    @known_arguments("to_arviz")
     def to_arviz(
         self,
         *,
         lp: bool = False,
         log_likelihood: bool = False,
         posterior_predictive: Callable[..., Any] | None = None,
+        unconstrained: bool = False,
         seed: int = 0,
-    ) -> arviz.InferenceData:
+    ) -> Any:
         """Convert the healthy chains to ArviZ, one variable per parameter (`theta` without names).
 
-        The group `sample_stats` has `energy`, `gradient_norm` and `step_size`.
+        Returns the container of the installed ArviZ: InferenceData of 0.2x, xarray's DataTree of
+        1.x. The group `sample_stats` has `energy`, `gradient_norm` and `step_size`; the attributes
+        have library, version and settings. Draws of the warm-up are not stored.
 
         Args:
             lp: add the statistic `lp`, the log density ``-U`` of each draw over all data, at one
@@ -288,68 +317,59 @@ class Samples:
             posterior_predictive: a function of ONE dict of parameters and the data's columns that
                 returns simulated data, as a tensor or a dict of tensors. It may use torch's
                 generator: ``torch.distributions.Normal(...).sample()``.
-            seed: of these simulations.
+            unconstrained: add the group `unconstrained_posterior`: the elements of theta of each
+                parameter, before the transform to its support.
+            seed: of the simulations.
         """
-        return inference_data(self, lp, log_likelihood, posterior_predictive, seed)
+        return arviz_data(self, lp, log_likelihood, posterior_predictive, unconstrained, seed)
 
-    def summary(self) -> pandas.DataFrame:
-        """Return ArviZ's table: mean, sd, Monte Carlo error, ESS and R-hat of each element.
+    def summary(self) -> Summary:
+        """Return a table of mean, sd, 94 % interval, Monte Carlo errors, ESS and R-hat by element.
 
-        Failed diagnostics (`trust.warnings`) are printed above it and stored in
-        ``attrs["warnings"]``.
+        Failed diagnostics (`trust.warnings`) are printed above it.
         """
-        # R-hat of constants, such as the zeros of a Cholesky factor, is NaN.
-        with np.errstate(all="ignore"):
-            table = import_arviz().summary(self.to_arviz(), round_to="none")
-        from langevin.storage.summary import with_warnings  # importing pandas is slow
+        values = self.values_by_name("summary")
+        names = [
+            f"{name}[{', '.join(map(str, place))}]" if place else name
+            for name, value in values.items()
+            for place in itertools.product(*self._labels(name, value.shape[2:]))
+        ]
+        draws = torch.cat([value.unsqueeze(-1).flatten(2) for value in values.values()], -1)
+        return Summary.of(names, draws, self.trust.warnings)
 
-        return with_warnings(table, self.trust.warnings)
-
-
-class About(NamedTuple):
-    """Facts about a run beside its draws."""
-
-    description: str  # the sampler's SDE and stationary distribution, and its settings
-    kept: str  # "positions", "function" or "moments"
-    temperature: float | None  # of the target
-    warmup_gradients: int  # per chain before the run
-    temperatures: tuple[float, ...] = ()  # of the chains of a group, if they differ
-
-    @classmethod
-    def of(cls, manifest: Mapping[str, Any]) -> About:
-        """Read them from a manifest."""
-        return cls(
-            description=manifest["description"],
-            kept=manifest["keep"],
-            temperature=manifest["temperature"],
-            warmup_gradients=manifest["warmup_gradients"],
-            temperatures=tuple(manifest.get("temperatures", ())),
-        )
+    def _labels(self, name: str, shape: Sequence[int]) -> list[Iterable[object]]:
+        """Return the labels along the axes of a parameter."""
+        axes = () if self.space is None else self.space.dims.get(name, ())
+        coords = {} if self.space is None else self.space.coords
+        return [
+            coords.get(str(axis), range(size)) for axis, size in itertools.zip_longest(axes, shape)
+        ]
 
 
-def make_samples(arrays: Arrays, checkpoint: Checkpoint, chains: range, about: About) -> Samples:
-    """Return samples from stored arrays and the last checkpoint."""
+def make_samples(arrays: Arrays, checkpoint: Checkpoint, chains: range, about: Json) -> Samples:
+    """Return samples from stored arrays, the last checkpoint, and entries of a manifest."""
     stopped, end = checkpoint.stopped, (checkpoint.step, checkpoint.kept, None)
     tensors, counts = checkpoint.tensors, {index: stop.draws for index, stop in stopped.items()}
     samples = Samples(
         arrays=dataclasses.replace(arrays, counts=counts),
         status=tuple(ChainStatus(chain, *stopped.get(k, end)) for k, chain in enumerate(chains)),
-        description=about.description,
+        description=about["description"],
         seconds=checkpoint.seconds,
         moments=read_moments(tensors),
         compiled=checkpoint.compiled,
-        kept=about.kept,
+        kept=about["keep"],
         event_shape=arrays.specs["draws"].tail[1:],
         path=arrays.path,
         dim=tensors["position"].shape[-1],
-        temperature=about.temperature,
+        temperature=about["temperature"],
         heat={name: tensor for name, tensor in tensors.items() if name.startswith("heat_")},
-        warmup_gradients=about.warmup_gradients,
+        warmup_gradients=about["warmup_gradients"],
     )
-    return samples if not about.temperatures else coldest(samples, about.temperatures)
+    group = tuple(about.get("temperatures", ()))
+    return coldest(samples, group) if group else samples
 
 
-def load_samples(path: str | Path, *, target: Target | None = None, data: Any = None) -> Samples:
+def load_samples(path: str | Path, *, target: Target | None = None, data: object = None) -> Samples:
     """Read a run from its folder, up to its last checkpoint; the run may still be active.
 
     Args:
@@ -381,5 +401,5 @@ def load_samples(path: str | Path, *, target: Target | None = None, data: Any = 
         arrays, checkpoint = blocks.result(blocks.load(checkpoint))
     else:
         arrays = store.read(checkpoint.kept)
-    samples = make_samples(arrays, checkpoint, chains, About.of(manifest))
+    samples = make_samples(arrays, checkpoint, chains, manifest)
     return samples if target is None else samples.with_target(target, data)

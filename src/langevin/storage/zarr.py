@@ -23,10 +23,9 @@ from typing_extensions import override
 from langevin.checks import needs
 from langevin.serialization import Json
 from langevin.storage.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from langevin.storage.folder import check_new, lock_folder, new_draft
+from langevin.storage.folder import FolderLock, check_new, lock_folder, new_draft
 from langevin.storage.journal import remove_temporaries
 from langevin.storage.layout import ARRAYS, CHUNK_ELEMENTS, Layout, array_specs
-from langevin.storage.lock import FolderLock
 from langevin.storage.manifest import DTYPES, chunk_elements, read_manifest, write_manifest
 from langevin.storage.memory import Arrays, Store
 from langevin.storage.safe_io import check_no_links, make_folders, resolve_root
@@ -86,9 +85,7 @@ class DiskStore(Store):
         size = chunk_elements(manifest, _CHUNK_ELEMENTS) // math.prod(specs["draws"].tail)
         manifest = {
             **manifest,
-            "arrays": {
-                name: {"dtype": spec.dtype, "tail": list(spec.tail)} for name, spec in specs.items()
-            },
+            "arrays": {name: spec._asdict() for name, spec in specs.items()},
             "chunk": max(1, min(manifest["num_draws"], size)),
         }
         draft, lock = new_draft(path)
@@ -110,6 +107,11 @@ class DiskStore(Store):
         root = resolve_root(Path(path))
         manifest = read_manifest(root)
         return cls(root, manifest, lock_folder(root) if write else None)
+
+    @property
+    @override
+    def folder(self) -> Path:
+        return self.path
 
     @override
     def __exit__(self, *error: object) -> None:

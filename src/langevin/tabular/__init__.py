@@ -8,5 +8,12 @@ except ImportError as error:
     ) from error
 
 from langevin.tabular.estimators import LangevinClassifier, LangevinRegressor
+from langevin.tabular.plots import effects, plot_calibration, plot_effects
 
-__all__ = ["LangevinClassifier", "LangevinRegressor"]
+__all__ = [
+    "LangevinClassifier",
+    "LangevinRegressor",
+    "effects",
+    "plot_calibration",
+    "plot_effects",
+]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import copy
+import math
 import warnings
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
@@ -12,252 +13,282 @@ from typing import Any, Self
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils import Bunch, Tags, _safe_indexing
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
 from torch import Tensor, nn
 from typing_extensions import override
 
-from langevin.checks import check_integer, check_number, needs
+from langevin.checks import check_integer, check_number, level_of_caller, needs
 from langevin.compiler.runtime import one_thread
 from langevin.diagnostics.trust import TrustWarning
-from langevin.nn.predictive import Prediction, predict
-from langevin.random import Purpose
+from langevin.nn.predictive import Prediction, log_likelihood, predict
+from langevin.random import Purpose, permutation, stream
 from langevin.random.torch_rng import fork_rng
-from langevin.tabular.explore import (
-    ChainDraws,
-    Settings,
-    explore,
-    run_groups,
-    scales_predict_better,
-)
-from langevin.tabular.model import LayerScales, NetworkPosterior, network
+from langevin.tabular.chains import ChainDraws, Settings, run_chains
+from langevin.tabular.columns import Array, Columns, is_frame
+from langevin.tabular.network import layer_scales, network
+from langevin.tabular.threads import run_tasks
 from langevin.targets import Posterior, priors
 from langevin.targets.likelihoods import Likelihood
-from langevin.targets.priors import PlacedPrior, Prior
 
-__all__ = ["Columns", "LangevinEstimator", "Standard"]
+__all__ = ["LangevinEstimator"]
 
+GROUP = 2  # chains that run together; constant, so that results do not depend on the threads
+_ADAM, _BURN_IN, _STEPS = 800, 1600, 2048  # for up to _ROWS rows per step; fewer with more
+_ROWS = 5000
+_ALL_UP_TO, _BATCH = 10_000, 1000  # use all rows up to so many, minibatches of this size above
+_REJECTED = 0.2  # share of rejected segments above which a chain leads to a warning
+# The comparison of noise models and priors: rows that it needs and takes at most, the share that
+# is held out, and the part of a run's steps.
+_FEWEST, _MOST, _HELD_OUT, _PART = 50, 1500, 0.2, 3
+_OTHERS = range(2**31, 2**31 + GROUP)  # chains that are in no run
 
-Array = np.ndarray[Any, Any]
+_CHOICE = "noise and prior"
 
-_FEW = 2  # columns of at most so many values are not ranked
-_GRID = 256  # ranks that are stored; between them ranks are interpolated
-_WIDTH = 12**0.5  # of a uniform distribution with variance one
-
-GROUP = 5  # chains that run together; constant, so that results do not depend on the processes
-_ADAM, _BURN_IN, _STEPS = 2000, 25_000, 25_000  # for up to _ROWS rows per step; fewer with more
-_ROWS = 1500
-_ALL_UP_TO, _BATCH = 4000, 1000  # use all rows up to so many, minibatches of this size above
-_REJECTED = 0.1  # share of rejected segments above which a chain leads to a warning
-
-
-@dataclass(frozen=True)
-class Standard:
-    """Standardise values; constant columns become zero."""
-
-    mean: Array
-    std: Array
-
-    @classmethod
-    def of(cls, values: Array, weights: Array | None) -> Self:
-        """Compute mean and standard deviation of values (n, ...), each with its weight."""
-        mean = np.average(values, axis=0, weights=weights)
-        std = np.sqrt(np.average((values - mean) ** 2, axis=0, weights=weights))
-        return cls(np.asarray(mean), np.where(std > 1e-12 * (1 + np.abs(mean)), std, 1.0))
-
-    def __call__(self, values: Array) -> Array:
-        """Return standardised values."""
-        return (values - self.mean) / self.std
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Convert a table to the inputs of a network; `Columns.of` fits it to a training set.
-
-    A column with more than two values becomes two inputs: standardised, and as its rank among the
-    values of the training set, from -sqrt(3) to sqrt(3). Ranks show a network structure at the
-    crowded end of a skewed column, as trees see it.
-    """
-
-    standard: Standard
-    grids: tuple[tuple[int, Array, Array], ...]  # column, values, their ranks
-
-    @classmethod
-    def of(cls, x: Array, weights: Array | None = None) -> Self:
-        """Fit to a table (n, columns)."""
-        grids = []
-        for column in range(x.shape[1]):
-            values, counts = np.unique(x[:, column], return_counts=True)
-            if len(values) > _FEW:
-                ranks = (np.cumsum(counts) - counts / 2) / len(x)
-                at = np.unique(np.linspace(0, len(values) - 1, _GRID).round().astype(int))
-                grids.append((column, values[at], _WIDTH * (ranks[at] - 0.5)))
-        return cls(Standard.of(x, weights), tuple(grids))
-
-    def __call__(self, x: Array, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return the inputs (n, inputs)."""
-        ranks = [np.interp(x[:, k], values, ranks)[:, None] for k, values, ranks in self.grids]
-        return torch.as_tensor(np.hstack([self.standard(x), *ranks]), dtype=dtype)
+_Problem = tuple[Posterior, Posterior]
 
 
 class LangevinEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     """The common base of `LangevinRegressor` and `LangevinClassifier`: see these."""
 
-    def __init__(
-        self,
-        hidden: tuple[int, ...] = (32, 32),
-        *,
-        chains: int = 10,
-        num_draws: int = 50,
-        prior_std: float | str = "auto",
-        batch_size: int | str | None = "auto",
-        adam_steps: int | str = "auto",
-        burn_in: int | str = "auto",
-        num_steps: int | str = "auto",
-        random_state: Any = None,
-        n_jobs: int | None = -1,
-        verbose: int = 0,
-    ) -> None:
-        """See the class."""
-        self.hidden, self.prior_std, self.batch_size = hidden, prior_std, batch_size
-        self.chains, self.num_draws, self.num_steps = chains, num_draws, num_steps
-        self.adam_steps, self.burn_in = adam_steps, burn_in
-        self.random_state, self.n_jobs, self.verbose = random_state, n_jobs, verbose
+    hidden: tuple[int, ...]
+    chains: int
+    num_draws: int
+    prior_std: float | str
+    batch_size: int | str | None
+    adam_steps: int | str
+    burn_in: int | str
+    num_steps: int | str
+    random_state: Any
+    n_jobs: int | None
+    verbose: int
 
     @abstractmethod
-    def _fit_targets(self, y: Array, weights: Array | None) -> tuple[Tensor, int]:
-        """Fit to the training targets; return them as a tensor (n,), and the number of outputs."""
+    def _checked(self, y: Any) -> Array:
+        """Return the training targets as an array, or fail as scikit-learn does."""
+
+    @abstractmethod
+    def _fit_targets(self, y: Array, weights: Array | None) -> Tensor:
+        """Fit to the training targets; return them as a tensor (n, ...)."""
 
     @abstractmethod
     def _targets(self, y: Array) -> Tensor:
-        """Return further targets as a tensor (n,)."""
+        """Return further targets as a tensor (n, ...)."""
 
     @abstractmethod
-    def _likelihood(self) -> Likelihood:
-        """Return the likelihood of the network's outputs."""
-
-    @abstractmethod
-    def _checked(self, x: Any, y: Any) -> tuple[Array, Array]:
-        """Return the training set as arrays, or fail as scikit-learn does."""
+    def _noises(self) -> dict[str, tuple[Likelihood, int]]:
+        """Return the candidates for the likelihood, and their outputs, by name."""
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Draw from the posterior of the network.
 
         Args:
-            X: the table, (n, columns), numbers.
-            y: targets, (n,).
+            X: the table: a data frame with numbers, booleans, strings, categories, times and
+                missing values, or an array (n, columns).
+            y: targets, (n,); for regression (n, targets), too.
             sample_weight: how often each row counts; a row of weight 2 counts as two equal rows,
                 one of 0 is left out.
         """
-        x, y, weights = self._rows(*self._checked(X, y), sample_weight)
-        self.columns_ = Columns.of(x, weights)
-        targets, outputs = self._fit_targets(y, weights)
-        self._seen = (self.columns_(x), targets, weights)
-        # Layers draw their weights from torch's generator; chains start elsewhere.
-        with fork_rng(0, Purpose.INIT, 0):
-            self._network = network(self._seen[0].shape[1], self._hidden(), outputs)
+        y = self._checked(y)
+        X, y, weights = self._rows(self._read(X, y, reset=True), y, sample_weight)
+        targets = self._fit_targets(y, weights)
+        kind = "continuous" if targets.is_floating_point() else "multiclass"
+        if kind == "multiclass" and len(self.classes_) == 2:
+            kind = "binary"
+        self._seed_used = self._seed(self.random_state)
+        self.columns_ = Columns(X, y, kind, weights, self._seed_used)
+        self._seen = (self.columns_.training_inputs(), targets, weights)
+        self.n_inputs_ = self._seen[0].shape[1]
+        self.noise_, self.prior_std_ = self._choose()
         self._sample(None)
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Add rows: the chains continue to the posterior of all rows so far.
 
-        Rows are stored. The standardisation of columns and the classes are those of the first call.
+        Rows are stored. The encoding of columns, the noise model and the classes are those of the
+        first call.
         """
         if not hasattr(self, "draws_"):
             return self.fit(X, y, sample_weight)
-        x = validate_data(self, X, reset=False, dtype=np.float64)
-        x, y, weights = self._rows(x, np.asarray(y), sample_weight)
+        y = np.asarray(y)
+        X, y, weights = self._rows(self._read(X, y, reset=False), y, sample_weight)
         inputs, targets, old = self._seen
         if weights is not None or old is not None:
-            pairs = ((inputs, old), (x, weights))
+            pairs = ((inputs, old), (y, weights))
             ones = [np.ones(len(part)) if found is None else found for part, found in pairs]
             weights = np.concatenate(ones)
-        inputs = torch.cat([inputs, self.columns_(x)])
+        inputs = torch.cat([inputs, self.columns_(X)])
         self._seen = (inputs, torch.cat([targets, self._targets(y)]), weights)
         self._sample(self.draws_[:, -1])
         return self
+
+    def uncertainty(self, X: Any) -> Bunch:
+        """Split the uncertainty of y: `total` = `aleatoric` + `epistemic`, for each row.
+
+        For numbers these are variances: of the noise, and of the means of the draws. For classes
+        entropies in nats: the mean entropy of the draws, and their disagreement.
+        """
+        found, unit = self._predict(X), self._unit**2
+        parts = {"aleatoric": found.aleatoric, "epistemic": found.epistemic}
+        split = {name: unit * part.numpy() for name, part in parts.items() if part is not None}
+        if found.is_of_classes:
+            split["epistemic"] = found.total.numpy() - split["aleatoric"]  # type: ignore[union-attr]
+        return Bunch(total=split["aleatoric"] + split["epistemic"], **split)
+
+    def log_prob(self, X: Any, y: Any) -> Array:
+        """Return the log of the predictive density (or probability) of y for each row, (n,)."""
+        check_is_fitted(self, "draws_")
+        check_consistent_length(X, y)
+        targets = self._targets(np.asarray(y))
+        targets = targets.double() if targets.is_floating_point() else targets
+        found = self._predict(X, y=targets)
+        assert found.log_density is not None
+        shift = np.log(self._unit).sum()  # a density per unit of y
+        return np.asarray(found.log_density.double().numpy() - shift)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Return the names of the network's inputs, which `columns_` computes from a table."""
+        check_is_fitted(self, "draws_")
+        return self.columns_.get_feature_names_out()
+
+    @property
+    def _unit(self) -> Any:
+        """The unit of the targets, in units of y."""
+        return 1.0
 
     @property
     def _who(self) -> str:
         return type(self).__name__
 
-    def _rows(self, x: Array, y: Array, sample_weight: Any) -> tuple[Array, Array, Array | None]:
+    def _read(self, X: Any, y: Any, *, reset: bool) -> Any:
+        """Check a table's shape and names as scikit-learn does; columns are converted later."""
+        if not is_frame(X):
+            X = validate_data(self, X, dtype=None, ensure_all_finite="allow-nan", reset=reset)
+        elif len(X) == 0:
+            raise ValueError(f"Found array with 0 sample(s), of shape {X.shape}, in X.")
+        else:
+            validate_data(self, X, reset=reset, skip_check_array=True)
+        if y is not None:
+            check_consistent_length(X, y)
+        return X
+
+    def _rows(self, X: Any, y: Array, sample_weight: Any) -> tuple[Any, Array, Array | None]:
         """Return the rows of positive weight, and their weights; None if all are one."""
-        if len(x) != len(y):
-            raise needs(self._who, "y", f"{len(x)} targets, one per row", len(y))
         if sample_weight is None:
-            return x, y, None
-        weights = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
+            return X, y, None
+        weights = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
         kept = weights > 0
         if not kept.any():
             condition = "at least one weight above zero"
             raise needs(self._who, "sample_weight", condition, weights[:5].tolist())
-        return x[kept], y[kept], weights[kept]
+        if kept.all():
+            return X, y, weights
+        return _safe_indexing(X, np.flatnonzero(kept)), y[kept], weights[kept]
+
+    def _network(self, noise: str) -> nn.Sequential:
+        outputs = self._noises()[noise][1]
+        with fork_rng(0, Purpose.INIT, 0):  # layers draw their weights from torch's generator
+            return network(self.n_inputs_, self._hidden(), outputs)
+
+    def _problem(
+        self, noise: str, prior_std: float | str, num_data: int, weights: Array | None
+    ) -> _Problem:
+        """Return the posterior under a noise model and a prior, and one with a Gaussian prior."""
+        model, likelihood = self._network(noise), self._noises()[noise][0]
+        likelihood = likelihood if weights is None else Weighted(likelihood)
+        make = partial(Posterior, model, likelihood, num_data=num_data)
+        if prior_std == "layers":
+            prior = layer_scales(model, ("log_scale",) if noise == "learned" else ())
+            return make(prior=prior), make(prior=priors.gaussian(1.0))
+        condition = '> 0, "layers" or "auto"'
+        std = check_number(self._who, "prior_std", prior_std, condition, lambda v: v > 0)
+        return make(prior=priors.gaussian(std)), make(prior=priors.gaussian(std))
+
+    def _data(self) -> tuple[Tensor, Tensor]:
+        inputs, targets, weights = self._seen
+        if weights is not None:
+            columns = targets.to(torch.float64).reshape(len(targets), -1)
+            targets = torch.cat([columns, torch.as_tensor(weights)[:, None]], -1)
+        return inputs, targets
+
+    def _choose(self) -> tuple[str, float | str]:
+        """Return the noise model and the prior that predict held-out rows best.
+
+        Noise models are compared under N(0, 1), with the first one unless another is better by more
+        than a standard error; priors under the first noise model.
+        """
+        noises, prior, (x, y) = list(self._noises()), self.prior_std, self._data()
+        if not isinstance(prior, str) or prior != "auto":
+            tried = [(noise, prior) for noise in noises]
+        else:
+            tried = [*((noise, 1.0) for noise in noises), (noises[0], "layers")]
+        if len(tried) == 1 or len(x) < _FEWEST:
+            return tried[0][0], tried[-1][1]
+        seed, weights = self._seed_used, self._seen[2]
+        order = permutation(seed, stream(Purpose.DATA), 0, len(x))[:_MOST]
+        cut = round(_HELD_OUT * len(order))
+        unseen, seen = ((x[rows], y[rows]) for rows in (order[:cut], order[cut:]))
+        settings = self._settings(len(seen[0])).shorter(_PART)
+        problems = [self._problem(*choice, len(seen[0]), weights) for choice in tried]
+        run = partial(run_chains, data=seen, settings=settings, chains=_OTHERS, seed=seed)
+        found = self._run([partial(run, *pair) for pair in problems], settings.total, _CHOICE)
+        scores = []
+        for (posterior, _), part in zip(problems, found, strict=True):
+            logs = log_likelihood(posterior, part.draws.flatten(0, 1), *unseen).double()
+            scores.append(logs.logsumexp(0) - math.log(len(logs)))
+        means = [float(score.mean()) for score in scores]
+        best = means.index(max(means[: len(noises)]))
+        gain = scores[best] - scores[0]
+        if not gain.mean() > gain.std() / len(gain) ** 0.5:
+            best = 0
+        chosen = noises[best], tried[-1][1] if means[-1] > means[0] else tried[0][1]
+        if self.verbose:
+            shown = ", ".join(f"{c} {m:.3f}" for c, m in zip(tried, means, strict=True))
+            print(f"{self._who}: noise and prior_std are {chosen}; held-out scores: {shown}")
+        return chosen
 
     def _sample(self, start: Tensor | None) -> None:
-        inputs, targets, weights = self._seen
-        likelihood = self._likelihood()
-        if weights is not None:
-            likelihood = Weighted(likelihood)
-            targets = torch.stack([targets.to(torch.float64), torch.as_tensor(weights)], -1)
-        data, settings, seed = (inputs, targets), self._settings(len(inputs)), self._seed()
-        std, show = self._fixed_std(), bool(self.verbose)
-        count = check_integer(self._who, "chains", self.chains, 1)
-        prior = priors.gaussian(std or 1.0)
-        make = partial(NetworkPosterior, self._network, likelihood, prior=prior)
-        if std is None and start is None:
-            self._draws_scales = scales_predict_better(
-                make, data, settings, seed=seed, jobs=self.n_jobs, progress=show
-            )
-        posterior = make(num_data=len(inputs))
-        if std is None and self._draws_scales:
-            posterior.prior = LayerScales.first(posterior.space)
+        data, weights = self._data(), self._seen[2]
+        count, seed = check_integer(self._who, "chains", self.chains, 1), self._seed_used
+        settings = self._settings(len(data[0]))
+        choice = self.noise_, self.prior_std_
+        pair = self._problem(*choice, len(data[0]), weights)
         groups = [range(first, min(first + GROUP, count)) for first in range(0, count, GROUP)]
-        task = partial(explore, posterior, data, settings, seed=seed, start=start)
-        found: list[ChainDraws] = run_groups(task, groups, self.n_jobs, show)
-        self.draws_ = torch.cat([part.draws for part in found])
-        self.energies_ = torch.cat([part.energies for part in found])
-        scales = [part.scales.mean(1) for part in found if part.scales is not None]
-        means = torch.cat(scales).mean(0).tolist() if scales else []
-        self.posterior_ = self._final_posterior(posterior, std or 1.0, means)
-        self._warn(torch.cat([part.rejected for part in found]).tolist(), found[0].segments)
-
-    def _fixed_std(self) -> float | None:
-        """Return the standard deviation of the prior; None if it is "auto"."""
-        if isinstance(self.prior_std, str) and self.prior_std == "auto":
-            return None
-        condition = '> 0, or "auto"'
-        return check_number(self._who, "prior_std", self.prior_std, condition, lambda std: std > 0)
-
-    def _final_posterior(self, posterior: Posterior, std: float, means: list[float]) -> Posterior:
-        """Return the posterior under a fixed prior: mean scales of the layers, if drawn."""
-        self.prior_std_: float | dict[str, float] = std
-        prior: Prior | PlacedPrior = priors.gaussian(std)
-        shown = f"std = {std:g}"
-        if isinstance(posterior.prior, LayerScales):
-            names = [layer.removeprefix("model.") for layer in posterior.prior.layers]  # unwrapped
-            self.prior_std_ = dict(zip(names, means, strict=True))
-            others = {name: prior for name in posterior.space.names if "." not in name}
-            layers = {f"{name}.*": priors.gaussian(mean) for name, mean in self.prior_std_.items()}
-            prior = priors.by_name(layers | others)
-            shown = f"a std per layer, on average {', '.join(f'{mean:.2g}' for mean in means)}"
-        if self.verbose:
-            print(f"{self._who}: the prior of the weights is N(0, std**2) with {shown}")
-        likelihood, num_data = self._likelihood(), posterior.num_data
-        return Posterior(self._network, likelihood, prior=prior, num_data=num_data)
-
-    def _warn(self, rejected: list[int], segments: int) -> None:
-        """Warn about chains with many rejected segments."""
-        self.warnings_ = [
-            f"chain {chain} left the typical set in {count} of {segments} segments, which were "
-            "rejected: its draws cover only a part of the posterior. Use a longer burn_in or a "
-            "smaller prior_std."
-            for chain, count in enumerate(rejected)
-            if count > _REJECTED * segments
-        ]
+        run = partial(run_chains, *pair, data=data, settings=settings, seed=seed, start=start)
+        tasks = [partial(run, chains=group) for group in groups]
+        found = self._run(tasks, settings.total, "chains")
+        shortest = min(part.draws.shape[1] for part in found)
+        self.draws_ = torch.cat([part.draws[:, :shortest] for part in found])
+        self.posterior_ = self._problem(*choice, len(data[0]), None)[0]
+        self.warnings_ = []
+        if shortest < settings.num_draws or len(found) < len(groups):
+            kept = f"{shortest} of {settings.num_draws} draws of {len(self.draws_)} chains"
+            self.warnings_.append(f"interrupted: {kept} are kept.")
+        for chain, share in enumerate(torch.cat([part.rejected for part in found]).tolist()):
+            if share > _REJECTED:
+                self.warnings_.append(
+                    f"chain {chain} left the typical set in {share:.0%} of its segments, which "
+                    "were rejected: its draws cover only a part of the posterior. Use a longer "
+                    "burn_in or a smaller prior_std."
+                )
         if self.warnings_:
             text = f"{self._who}: {' '.join(self.warnings_)}"
-            warnings.warn(text, TrustWarning, stacklevel=4)
+            warnings.warn(text, TrustWarning, stacklevel=level_of_caller())
+
+    def _run(self, tasks: Sequence[Callable[..., ChainDraws]], total: int, name: str) -> Any:
+        """Run tasks in threads; after Ctrl-C, return those that have draws."""
+        found = run_tasks(tasks, self.n_jobs, total, bool(self.verbose), name)
+        if len(done := [part for part in found if part.draws.shape[1]]) < (
+            len(tasks) if name == _CHOICE else 1
+        ):
+            raise KeyboardInterrupt
+        return done
 
     def _settings(self, rows: int) -> Settings:
         """Return the settings of the chains; those that are "auto" depend on the number of rows."""
@@ -266,20 +297,14 @@ class LangevinEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
 
         def steps(name: str, most: int) -> int:
             value = getattr(self, name)
-            if value == "auto":
+            if isinstance(value, str) and value == "auto":
                 return max(1, round(share * most))
             return check_integer(self._who, name, value, 1)
 
         adam_steps, burn_in = steps("adam_steps", _ADAM), steps("burn_in", _BURN_IN)
         num_steps = steps("num_steps", _STEPS)
         num_draws = min(check_integer(self._who, "num_draws", self.num_draws, 1), num_steps)
-        return Settings(
-            adam_steps=adam_steps,
-            burn_in=burn_in,
-            num_steps=num_steps,
-            num_draws=num_draws,
-            batch_size=size,
-        )
+        return Settings(adam_steps, burn_in, num_steps, num_draws, size)
 
     def _rows_per_step(self, rows: int) -> int | None:
         """Return the size of minibatches; None if every step uses all rows."""
@@ -296,42 +321,47 @@ class LangevinEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has
             raise needs(self._who, "hidden", "a tuple of layer sizes", self.hidden, TypeError)
         return tuple(check_integer(self._who, "hidden", size, 1) for size in self.hidden)
 
-    def _seed(self) -> int:
-        state = self.random_state
+    def _seed(self, state: Any) -> int:
         if state is None:
             return 0
         if hasattr(state, "randint"):  # NumPy's RandomState, as everywhere in scikit-learn
             return int(state.randint(2**31))
         return check_integer(self._who, "random_state", int(state), 0)
 
-    def _predict(self, X: Any, interval: Any = None) -> Prediction:
+    def _predict(self, X: Any, **options: Any) -> Prediction:
         """Return the posterior predictive distribution of new rows."""
         check_is_fitted(self, "draws_")
-        x = validate_data(self, X, reset=False, dtype=np.float64)
+        X = self._read(X, None, reset=False)
         # In float64, so that a row's prediction does not depend on the other rows.
-        wide = copy.deepcopy(self._network).double()
-        inputs, num_data = self.columns_(x, torch.float64), self.posterior_.num_data
+        wide, inputs = self._network(self.noise_).double(), self.columns_(X, torch.float64)
+        likelihood, num_data = self._noises()[self.noise_][0], self.posterior_.num_data
         with one_thread(), warnings.catch_warnings():
             warnings.simplefilter("ignore", TrustWarning)  # `fit` has warned already
-            posterior = Posterior(wide, self._likelihood(), prior=priors.flat(), num_data=num_data)
-            draws = self.draws_.double()
-            return predict(posterior, draws, inputs, interval=interval, progress=False)
+            posterior = Posterior(wide, likelihood, prior=priors.flat(), num_data=num_data)
+            return predict(posterior, self.draws_.double(), inputs, progress=False, **options)
 
     def __sklearn_is_fitted__(self) -> bool:
         """Return whether there are draws."""
         return hasattr(self, "draws_")
 
+    def __sklearn_tags__(self) -> Tags:
+        """Declare what tables may hold."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.categorical = True
+        return tags
+
 
 @dataclass(frozen=True)
 class Weighted(Likelihood):
-    """Weight the rows of a likelihood; targets are pairs of y and weight, (n, 2)."""
+    """Weight the rows of a likelihood; targets have the weights in their last column."""
 
     inner: Likelihood
 
     @override
     def log_likelihood(self, output: Tensor, y: Tensor) -> Tensor:
-        targets = y[:, 0].long() if self.inner.predicts == "classes" else y[:, 0].to(output.dtype)
-        return self.inner.log_likelihood(output, targets) * y[:, 1].to(output.dtype)
+        targets = y[:, 0] if y.shape[1] == 2 else y[:, :-1]
+        targets = targets.long() if self.inner.predicts == "classes" else targets.to(output.dtype)
+        return self.inner.log_likelihood(output, targets) * y[:, -1].to(output.dtype)
 
     @override
     def mean(self, output: Tensor) -> Tensor:

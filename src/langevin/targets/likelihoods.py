@@ -262,6 +262,7 @@ class _Measured(Likelihood):
 
     name: ClassVar[str]  # of the function that builds it
     scale_name: ClassVar[str]  # of its scale
+    within: tuple[float, float] | None  # bounds of a learned or predicted scale
 
     @property
     def _scale(self) -> float | str:
@@ -274,6 +275,18 @@ class _Measured(Likelihood):
             check_field(self, who, name, SCALE.replace("std", name), is_scale)
         elif value not in (LEARNED, PREDICTED):
             raise needs(who, name, f'a number, "{LEARNED}" or "{PREDICTED}"', value)
+        within = self.within
+        if within is None:
+            return
+        if not isinstance(value, str):
+            raise needs(who, "within", f"None where {name} is a number", within)
+        if not isinstance(within, tuple) or len(within) != 2:
+            condition = "a pair (low, high) of standard deviations"
+            raise needs(who, "within", condition, within, TypeError)
+        condition = SCALE.replace("std", "within")
+        low, high = (check_number(who, "within", value, condition, is_scale) for value in within)
+        if not low < high:
+            raise needs(who, "within", "low < high", within)
 
     @override
     def wrap(self, model: nn.Module) -> nn.Module:
@@ -296,10 +309,8 @@ class _Measured(Likelihood):
         if output.ndim != 2 or output.shape[-1] % 2 or output.shape[-1] == 0:
             condition = "outputs of shape (n, 2), mean and log-variance, or (n, 2 k)"
             raise needs(self.name, "model", condition, tuple(output.shape))
-        if output.shape[-1] == 2:
-            return output[:, 0], output[:, 1]
-        first, second = output.chunk(2, -1)
-        return first, second
+        mean, log_square = output.unbind(-1) if output.shape[-1] == 2 else output.chunk(2, -1)
+        return mean, log_square if self.within is None else bounded(log_square, self.within)
 
     def _standardise(self, output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``(y - mean)^2 / scale^2`` and the log of the squared scale."""
@@ -322,27 +333,6 @@ class GaussianLikelihood(_Measured):
 
     def __post_init__(self) -> None:
         self._check_scale()
-        who, within = "likelihoods.gaussian", self.within
-        if within is None:
-            return
-        if not isinstance(self.std, str):
-            raise needs(who, "within", "None where std is a number", within)
-        if not isinstance(within, tuple) or len(within) != 2:
-            condition = "a pair (low, high) of standard deviations"
-            raise needs(who, "within", condition, within, TypeError)
-        condition = SCALE.replace("std", "within")
-        low, high = (check_number(who, "within", value, condition, is_scale) for value in within)
-        if not low < high:
-            raise needs(who, "within", "low < high", within)
-
-    @override
-    def _split(self, output: Tensor) -> tuple[Tensor, Tensor]:
-        mean, log_square = super()._split(output)
-        if self.within is None:
-            return mean, log_square
-        low, high = (2 * math.log(std) for std in self.within)
-        below = high - softplus(high - log_square)
-        return mean, low + softplus(below - low)
 
     @override
     def log_likelihood(self, output: Tensor, y: Tensor) -> Tensor:
@@ -365,6 +355,7 @@ class StudentTLikelihood(_Measured):
 
     df: float
     scale: float | str
+    within: tuple[float, float] | None = None  # bounds of a learned or predicted scale
     name = "student_t"
     scale_name = "scale"
 
@@ -486,20 +477,37 @@ def gaussian(std: float | str, *, within: tuple[float, float] | None = None) -> 
     return GaussianLikelihood(std, within)
 
 
-def student_t(df: float = 4.0, scale: float | str = LEARNED) -> StudentTLikelihood:
+def student_t(
+    df: float = 4.0,
+    scale: float | str = LEARNED,
+    *,
+    within: tuple[float, float] | None = None,
+) -> StudentTLikelihood:
     """Make the likelihood of measurements with outliers: Student's t errors.
 
     Args:
         df: degrees of freedom; fewer allow larger outliers.
         scale: of the errors, as the std of `gaussian`: a number, "learned" or "predicted" (as the
             log of its square).
+        within: bounds (low, high) of a learned or predicted scale, as in `gaussian`.
 
     Example:
         >>> likelihood = student_t(df=3.0, scale=1.0)
         >>> likelihood.log_likelihood(torch.tensor([1.0]), torch.tensor([1.0]))
         tensor([-1.0009])
     """
-    return StudentTLikelihood(df, scale)
+    return StudentTLikelihood(df, scale, within)
+
+
+def bounded(log_square: Tensor, within: tuple[float, float]) -> Tensor:
+    """Return the log of a squared scale within bounds (low, high) of the scale, smoothly.
+
+    Example:
+        >>> bounded(torch.tensor([-50.0, 0.0, 50.0]), (0.01, 10.0)).div(2).exp()
+        tensor([ 0.0100,  0.9951, 10.0000])
+    """
+    low, high = (2 * math.log(scale) for scale in within)
+    return low + softplus(high - softplus(high - log_square) - low)
 
 
 LIKELIHOODS: dict[str, Likelihood] = {

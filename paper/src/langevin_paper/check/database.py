@@ -1,4 +1,4 @@
-"""Posteriors of posteriordb on disk: their data, and the moments of their reference draws."""
+"""Posteriors on disk: their data, and the moments of their reference draws; and those whose moments are exact."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from langevin.checks import needs
-from langevin_paper.check.posteriors import POSTERIORS, KnownPosterior
+from langevin_paper.check.posteriors import ANALYTIC, GYM, POSTERIORS, KnownPosterior
 
-__all__ = ["ROOT", "Reference", "available", "data_folder", "read_reference"]
+__all__ = ["ROOT", "Reference", "available", "data_folder", "read_reference", "suite"]
 
 ROOT = Path(__file__).parents[4]  # of a checkout; the data are no part of the installed package
 _SHIPPED = ROOT / "tests" / "evidence" / "posteriordb"
+_GYM = ROOT / "tests" / "evidence" / "inference_gym"
 _MOMENTS = ("mean", "sd", "mcse_mean", "mcse_sd")
 
 
@@ -60,15 +61,23 @@ def available() -> list[str]:
     return [name for name in POSTERIORS if (folder / f"{name}.json").is_file()]
 
 
+def suite() -> list[str]:
+    """Return the names of all posteriors: those of `available`, of the Inference Gym, and exact ones."""
+    return [*available(), *GYM, *ANALYTIC]
+
+
 def read_reference(name: str) -> Reference:
     """Read a posterior's file and build its model.
 
     Args:
-        name: as in posteriordb, such as "garch-garch11"; one of `available`.
+        name: as in posteriordb, such as "garch-garch11", or another name of `suite`.
     """
-    if name not in POSTERIORS:
-        raise needs("read_reference", "name", f"one of {list(POSTERIORS)}", name)
-    path = data_folder() / f"{name}.json"
+    if name in ANALYTIC:
+        return _exact(name)
+    models = {**POSTERIORS, **GYM}
+    if name not in models:
+        raise needs("read_reference", "name", f"one of {[*models, *ANALYTIC]}", name)
+    path = (_GYM if name in GYM else data_folder()) / f"{name}.json"
     if not path.is_file():
         raise needs("read_reference", "name", f"a file in {path.parent}, or in that of LANGEVIN_DATA", name, FileNotFoundError)
     try:
@@ -77,10 +86,22 @@ def read_reference(name: str) -> Reference:
         raise needs("read_reference", "name", f"a JSON file in {path}", str(error)) from error
     parts, quantities, moments = _check(path, content)
     try:
-        posterior = POSTERIORS[name](content["data"])
+        posterior = models[name](content["data"])
     except (KeyError, TypeError, ValueError, RuntimeError, IndexError) as error:
         raise needs("read_reference", "name", f"data of {name} in {path}", f"{type(error).__name__}: {error}") from error
     return Reference(name, posterior, quantities, parts, *moments)
+
+
+def _exact(name: str) -> Reference:
+    """Return a posterior whose moments have no Monte Carlo error."""
+    posterior, mean, sd = ANALYTIC[name]()
+    space = posterior.model.space
+    values = posterior.reported(space.constrain(torch.zeros(space.dim, dtype=space.dtype))[0])
+    parts = {part: value.numel() for part, value in values.items()}
+    names = tuple(f"{part}[{index + 1}]" for part, count in parts.items() for index in range(count))
+    exact = torch.zeros(len(names), dtype=torch.float64)
+    means, sds = torch.tensor(mean, dtype=torch.float64), torch.tensor(sd, dtype=torch.float64)
+    return Reference(name, posterior, names, parts, means, sds, exact, exact)
 
 
 def _check(path: Path, content: Any) -> tuple[dict[str, int], tuple[str, ...], list[Tensor]]:

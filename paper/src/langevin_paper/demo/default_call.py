@@ -45,11 +45,12 @@ def schools() -> lv.Model:
 
 
 def funnel() -> lv.Model:
-    """Return the same model with theta itself as the parameter."""
+    """Return the same model with theta itself as the parameter, sampled as written."""
     return lv.Model(
         lambda p, y, error: Normal(p["theta"], error).log_prob(y),
         parameters={"mu": lv.real(), "tau": lv.positive(), "theta": lv.real(8)},
         prior={"mu": Normal(0.0, 5.0), "tau": HalfCauchy(5.0), "theta": lambda p: Normal(p["mu"], p["tau"])},
+        centredness=1.0,  # without the reparameterisation of the default call
         dims={"theta": ["school"]},
         coords={"school": list("ABCDEFGH")},
     )
@@ -66,19 +67,18 @@ def show(quick: bool) -> Shown:
         bad = lv.sample(funnel(), data=data, progress=False, **settings)
     table = good.summary()
     theta = good["mu"][..., None] + good["tau"][..., None] * good["z"]
-    worst, fewest = float(table["r_hat"].max()), float(table["ess_bulk"].min())
+    worst, fewest = max(table["r_hat"].values()), min(table["ess_bulk"].values())
     draws = good.draws.shape[0] * good.draws.shape[1]
     first = (
         f"lv.sample(model, data=...) without a setting took {good.warmup_gradients:,} gradients a chain to find starts, scale and "
         f"step size, and gave {draws:,} draws by name: R-hat at most {worst:.3f}, at least {fewest:,.0f} effective draws, and "
         f"{_verdict(good)}."
     )
-    second = f"The same schools in parameters that make a funnel: that run {_verdict(bad, quote=True)}"
-    text = table[["mean", "sd", "hdi_3%", "hdi_97%", "ess_bulk", "r_hat"]].to_string(float_format=lambda value: f"{value:.3f}")
+    second = f"The same schools in parameters that make a funnel, as written: that run {_verdict(bad, quote=True)}"
     call = "samples = lv.sample(model, data=(effects, errors))\nsamples.summary()"
     lines = textwrap.dedent(inspect.getsource(schools)).splitlines()[2:]
     code = textwrap.dedent("\n".join(lines)).replace("return lv.Model", "model = lv.Model") + "\n" + call
-    printed_text = f"{told}\n\n{text}\n\nThe same in the parameters of the funnel, samples.trust:\n\n{bad.trust}"
+    printed_text = f"{told}\n\n{table}\n\nThe same in the parameters of the funnel, samples.trust:\n\n{bad.trust}"
     return Shown((_forest(theta), _scatter(good, theta, bad)), (first, second.rstrip(".") + "."), code, printed_text)
 
 

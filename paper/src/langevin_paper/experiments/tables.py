@@ -79,7 +79,7 @@ def _fit(x: Array, y: Array, x_test: Array, y_test: Array, method: Method, scale
             n_jobs=settings["n_jobs"],
             **settings[method.settings["size"]],
         ).fit(x, y)
-        mean, std = model.standard_.mean, model.standard_.std
+        mean, std = model.y_mean_, model.y_std_
         targets = model.columns_(x_test).new_tensor((y_test - mean) / std)
         found = predict(model.posterior_, model.draws_, model.columns_(x_test), y=targets, interval=level, progress=False)
     seconds = time.perf_counter() - start
@@ -121,7 +121,7 @@ QUICK: dict[str, Any] = {
 SHORT: dict[str, Any] = {
     "hidden": (32, 32), "chains": 10, "num_draws": 50, "small": _lengths(800, 1600, 800), "large": _lengths(800, 3200, 1600),
 }  # fmt: skip
-FULL: dict[str, Any] = {  # the defaults of the regressor, in numbers
+FULL: dict[str, Any] = {  # ten times as long as the defaults
     "hidden": (32, 32, 32, 32), "chains": 10, "num_draws": 50,
     "small": _lengths(2000, 25_000, 25_000), "large": _lengths(2000, 25_000, 25_000),
 }  # fmt: skip

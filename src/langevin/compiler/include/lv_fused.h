@@ -127,8 +127,8 @@ LV_INLINE uint16_t lv_narrow(float value) {
  * are then the lowest of the sum. */
 LV_INLINE float lv_exp_f32(float x) {
     const float highest = (float)(127.5 * 0x1.62e42fefa39efp-1), lowest = (float)(-126 * 0x1.62e42fefa39efp-1);
-    x = x < highest ? x : highest;
-    x = x > lowest ? x : lowest;
+    x = x > highest ? highest : x; // NaN stays NaN
+    x = x < lowest ? lowest : x;
     float shifted = __builtin_fmaf(x, (float)(1 / 0x1.62e42fefa39efp-1), 0x1.8p23f), n = shifted - 0x1.8p23f;
     float r = __builtin_fmaf(-n, -2.12194440e-4f, __builtin_fmaf(-n, 0.693359375f, x));
     static const float taylor[] = {
@@ -139,8 +139,8 @@ LV_INLINE float lv_exp_f32(float x) {
 }
 LV_INLINE double lv_exp_f64(double x) {
     const double highest = 1023.5 * 0x1.62e42fefa39efp-1, lowest = -1022 * 0x1.62e42fefa39efp-1;
-    x = x < highest ? x : highest;
-    x = x > lowest ? x : lowest;
+    x = x > highest ? highest : x; // NaN stays NaN
+    x = x < lowest ? lowest : x;
     double shifted = __builtin_fma(x, 1 / 0x1.62e42fefa39efp-1, 0x1.8p52), n = shifted - 0x1.8p52;
     double r = __builtin_fma(-n, 1.90821492927058770002e-10, __builtin_fma(-n, 6.93147180369123816490e-01, x));
     static const double taylor[] = {

@@ -1,12 +1,12 @@
 """Fused CPU code: a kernel's `update` as one pass over memory, with noise generated in cache.
 
-`symbols` records the formula, `write` translates it to C, `generate` compiles and calls it, `table`
-checks which tensors the loop may access, and `pointers` repeats these checks faster in later steps.
+`trace` records the formula with the compiler's recorder, `write` translates it to C, `generate`
+compiles and calls it, `table` checks which tensors the loop may access, and `pointers` repeats
+these checks faster in later steps.
 """
 
 from langevin.execution.fused.generate import Extent, Fused, fuse
 from langevin.execution.fused.pointers import PointerCache
-from langevin.execution.fused.symbols import UntraceableError
 from langevin.execution.fused.table import (
     Entry,
     Row,
@@ -16,6 +16,7 @@ from langevin.execution.fused.table import (
     table_row,
     wide_dtype,
 )
+from langevin.execution.fused.trace import UntraceableError
 
 __all__ = [
     "Entry",

@@ -1,10 +1,9 @@
 """Compile and call the C loop of a traced formula.
 
-The formula is called with symbols instead of tensors, and each operator appends a line to a
-program. Operations between settings stay Python floats and run once per step, as they do on
-tensors; operations on elements become the body of a loop in C. Both versions round at the same
-places, so their results are equal bit for bit (for the exponential of a spike-and-slab prior, and
-the logarithm of a horseshoe: to rounding).
+The formula is recorded once (`trace`). Operations between settings stay Python floats and run once
+per step, as they do on tensors; operations on elements become the body of a loop in C. Both
+versions round at the same points, so their results are equal bit for bit (for the exponential of a
+spike-and-slab prior, and the logarithm of a horseshoe: to rounding).
 
 `Fused.source` is the generated program.
 """
@@ -24,8 +23,8 @@ from numpy.typing import NDArray
 from langevin.checks import needs
 from langevin.compiler.build import CompilerError, load
 from langevin.compiler.runtime import Work, run_compiled
-from langevin.execution.fused.symbols import UntraceableError, numbers, structure, trace
 from langevin.execution.fused.table import wide_dtype
+from langevin.execution.fused.trace import UntraceableError, numbers, structure, trace
 from langevin.execution.fused.write import write
 from langevin.kernels import Kernel, StepInputs
 from langevin.random.address import MAX_BLOCK, MAX_STEP, lanes_of

@@ -17,13 +17,14 @@ from langevin.kernels import StepInputs
 from langevin.targets.priors import Prior
 
 __all__ = ["DTYPES", "POINTERS", "Entry", "Row", "clashing_rows", "misfit", "table_of"]
-__all__ += ["table_row", "wide_dtype", "widths_of"]
+__all__ += ["is_plain", "overlapping", "table_row", "wide_dtype", "widths_of"]
 
 POINTERS = 4  # columns of a row before its pointers: size, offset, channels, spatial
 MAX_SLAB = 2**16  # elements of an output channel, of channels-last weights, with noise in memory
 
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
+_CPU = torch.device("cpu")
 _WIDE = {torch.bfloat16: torch.float32, torch.float16: torch.float32}
 
 
@@ -75,14 +76,14 @@ def _is_channels_last(tensor: Tensor) -> bool:
     )
 
 
-def _fits(tensor: Tensor, shape: torch.Size, dtype: torch.dtype, channels_last: bool) -> bool:
+def is_plain(tensor: Tensor, shape: torch.Size, dtype: torch.dtype, device: torch.device) -> bool:
+    """Return whether a tensor is dense, without flags, and of this shape, dtype and device."""
     return (
         (type(tensor) is Tensor or type(tensor) is nn.Parameter)
         and tensor.dtype is dtype
-        and tensor.is_cpu
+        and tensor.device == device
         and tensor.layout is torch.strided
         and tensor.shape == shape
-        and (_is_channels_last(tensor) if channels_last else tensor.is_contiguous())
         and not tensor.is_neg()  # the sign, or the zeros, are in a flag and not in memory
         and not tensor._is_zerotensor()
     )
@@ -108,7 +109,9 @@ def table_row(
     numbers, storages, held = [size, offset, channels, spatial], [], []
     for number, tensor in enumerate((position, gradient, *state)):
         wanted = dtype if number < 2 else wide
-        if not _fits(tensor, shape, wanted, channels > 0):
+        if not is_plain(tensor, shape, wanted, _CPU) or not (
+            _is_channels_last(tensor) if channels else tensor.is_contiguous()
+        ):
             return None
         storage = tensor.untyped_storage()
         begin, pointer = storage.data_ptr(), tensor.data_ptr()
@@ -175,14 +178,20 @@ def clashing_rows(rows: Sequence[Row], dtype: torch.dtype) -> list[int]:
     if all(before[1] <= after[0] for before, after in itertools.pairwise(storages)):
         return []
     # For example views of one buffer: compare the tensors themselves.
-    table = np.array([row.numbers for row in rows], dtype=np.int64)
-    pointers = table[:, POINTERS:]
-    width = widths_of(dtype, pointers.shape[1])
-    order = np.argsort(pointers, axis=None, kind="stable")
-    starts, ends = pointers.ravel()[order], (pointers + table[:, :1] * width).ravel()[order]
-    owners = order // pointers.shape[1]
-    # Of those that begin before an earlier one ends.
-    late = np.flatnonzero(starts[1:] < np.maximum.accumulate(ends)[:-1]) + 1
-    return sorted(
-        {int(owners[i]) for k in late for i in range(k + 1) if i == k or ends[i] > starts[k]}
-    )
+    spans = []
+    for owner, row in enumerate(rows):
+        size, pointers = row.numbers[0], row.numbers[POINTERS:]
+        widths = widths_of(dtype, len(pointers)).tolist()
+        spans += [(at, at + size * w, owner) for at, w in zip(pointers, widths, strict=True)]
+    return sorted(overlapping(spans))
+
+
+def overlapping(spans: Sequence[tuple[int, int, int]]) -> set[int]:
+    """Return the owners of spans (begin, end, owner) that overlap another one."""
+    found, last, before = set[int](), 0, 0  # the end that reaches furthest, and its owner
+    for begin, end, owner in sorted(spans):
+        if begin < last:
+            found |= {owner, before}
+        if end > last:
+            last, before = end, owner
+    return found

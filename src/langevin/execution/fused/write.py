@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 
-from langevin.execution.fused.symbols import Program, UntraceableError
 from langevin.execution.fused.table import DTYPES
+from langevin.execution.fused.trace import ARITHMETIC, Program
 from langevin.kernels import Kernel
 from langevin.random import UPDATE_NOISES
 
@@ -34,52 +33,18 @@ _TYPES = {
 }
 assert _TYPES.keys() == set(DTYPES)
 
-_OPERATORS = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.Lt: "<",
-    ast.Gt: ">",
-    ast.NotEq: "!=",
-    ast.Or: "||",
+_IN_C = ARITHMETIC | {  # {f}: of the C library, {s}: of our headers
+    "rsqrt": "1 / __builtin_sqrt{f}({0})",
+    "abs": "__builtin_fabs{f}({0})",
+    "maximum": "{0} > {1} || {0} != {0} ? {0} : {1}",
+    "exp": "lv_exp_{s}({0})",
+    "log": "__builtin_log{f}({0})",
+    "sign": "lv_sign({0})",
+    "sigmoid": "1 / (1 + lv_exp_{s}(-{0}))",
+    "clamp": "({0} < {1} ? {1} : {0}) > {2} ? {2} : ({0} < {1} ? {1} : {0})",
+    "clamp_min": "{0} < {1} ? {1} : {0}",
+    "clamp_max": "{0} > {1} ? {1} : {0}",
 }
-
-
-def _function(name: str, suffix: str) -> str:
-    short = "f" if suffix == "f32" else ""
-    return {
-        "square_root": f"__builtin_sqrt{short}", "abs": f"__builtin_fabs{short}",
-        "exponential": f"lv_exp_{suffix}", "natural_logarithm": f"__builtin_log{short}",
-        "sign_of": "lv_sign",
-    }[name]  # fmt: skip
-
-
-def _in_c(node: ast.expr, suffix: str) -> str:
-    """Return an element expression in C, parenthesized as Python evaluates it."""
-    match node:
-        case ast.Name(id=name):
-            return f"{name}_"  # no keyword of C, nor another name of the program
-        case ast.BinOp(left=left, op=operator, right=right):
-            return f"({_in_c(left, suffix)} {_OPERATORS[type(operator)]} {_in_c(right, suffix)})"
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return f"(-{_in_c(operand, suffix)})"
-        case ast.IfExp(test=test, body=body, orelse=other):
-            return f"({_in_c(test, suffix)} ? {_in_c(body, suffix)} : {_in_c(other, suffix)})"
-        case ast.Compare(left=left, ops=[operator], comparators=[right]):
-            return f"({_in_c(left, suffix)} {_OPERATORS[type(operator)]} {_in_c(right, suffix)})"
-        case ast.BoolOp(op=ast.Or(), values=values):
-            return "(" + " || ".join(_in_c(value, suffix) for value in values) + ")"
-        case ast.Call(func=ast.Name(id=name), args=[argument]):
-            return f"{_function(name, suffix)}({_in_c(argument, suffix)})"
-    raise UntraceableError(f"no C code for {ast.unparse(node)}")
-
-
-def _statement(line: str, suffix: str) -> str:
-    (assignment,) = ast.parse(line).body
-    assert isinstance(assignment, ast.Assign)
-    (target,) = assignment.targets
-    return f"const REAL {ast.unparse(target)}_ = {_in_c(assignment.value, suffix)};"
 
 
 def write(kernel: Kernel, program: Program, results: Sequence[str], dtype: torch.dtype) -> str:
@@ -92,6 +57,11 @@ def write(kernel: Kernel, program: Program, results: Sequence[str], dtype: torch
         dtype: of positions and gradients.
     """
     types = _TYPES[dtype]
+    short = "f" if types.real == "float" else ""
+    functions = {
+        name: template.replace("{f}", short).replace("{s}", types.suffix)
+        for name, template in _IN_C.items()
+    }
     noises = [f"noise{k}" for k in range(kernel.traits.num_noises)]
     tensors = ["position", "gradient", *kernel.state_names]
     stored = {"position", "gradient"}
@@ -132,7 +102,8 @@ def write(kernel: Kernel, program: Program, results: Sequence[str], dtype: torch
         "    for (int64_t i = 0; i < count; i++) {",
         *(f"        const REAL {name}_ = {load(name)};" for name in tensors),
         *(f"        const REAL {noise}_ = {noise}_at[i];" for noise in noises),
-        *(f"        {_statement(line, types.suffix)}" for line in program.element_lines),
+        # Names end in _: they are no keyword of C, nor another name of the program.
+        *(f"        const REAL {line};" for line in program.written(functions, "_")),
         *(
             f"        {save(name, result)};"
             for name, result in zip(["position", *kernel.state_names], results, strict=True)

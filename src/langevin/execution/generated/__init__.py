@@ -1,6 +1,6 @@
 """The update of an optimizer on a GPU: the formula and its noise, compiled by `torch.compile`.
 
-`code` turns the program that `fused.symbols` traced into a function of flat tensors, `compiled`
+`code` turns the program that `fused.trace` traced into a function of flat tensors, `compiled`
 compiles and calls it, and `layout` checks the tensors and computes the addresses of their elements.
 """
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ast
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
-from langevin.execution.fused.symbols import Program, trace
+from langevin.execution.fused.trace import ARITHMETIC, Program, trace
 from langevin.kernels import Kernel
 from langevin.random.reference import KINDS_AT
 from langevin.targets.priors import Prior
@@ -26,30 +24,22 @@ class Code(NamedTuple):
     anywhere: Callable[..., None]  # takes the address of each element
 
 
-class _OnTensors(ast.NodeTransformer):
-    """Rewrites lines on elements for tensors: a branch becomes `where`."""
-
-    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
-        self.generic_visit(node)
-        return ast.Call(ast.Name("where", ast.Load()), [node.test, node.body, node.orelse], [])
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-        self.generic_visit(node)
-        # 1 / sqrt(x) is x ** -0.5 in a formula.
-        if isinstance(node.right, ast.Call) and ast.unparse(node.right.func) == "square_root":
-            return ast.Call(ast.Name("reciprocal_root", ast.Load()), node.right.args, [])
-        return node
-
-    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
-        self.generic_visit(node)
-        # Formulas have `or` only.
-        return functools.reduce(lambda a, b: ast.BinOp(a, ast.BitOr(), b), node.values)
+_FUNCTIONS = ("arange", "where", "rsqrt", "exp", "log", "sign")
+_ON_TENSORS = ARITHMETIC | {
+    "rsqrt": "rsqrt({})",
+    "abs": "abs({})",
+    "maximum": "where(({0} > {1}) | ({0} != {0}), {0}, {1})",
+    "exp": "exp({})",
+    "log": "log({})",
+    "sign": "sign({})",
+    "sigmoid": "1 / (1 + exp(-{}))",
+    "clamp": "where(where({0} < {1}, {1}, {0}) > {2}, {2}, where({0} < {1}, {1}, {0}))",
+    "clamp_min": "where({0} < {1}, {1}, {0})",
+    "clamp_max": "where({0} > {1}, {1}, {0})",
+}
 
 
 def _write(kernel: Kernel, program: Program, results: Sequence[str]) -> str:
-    lines = ast.unparse(
-        _OnTensors().visit(ast.parse("\n".join(program.element_lines)))
-    ).splitlines()
     settings = "".join(f"s{k}, " for k in range(len(program.hoisted)))
     body = [
         "    key = words[0], words[1]",
@@ -60,7 +50,7 @@ def _write(kernel: Kernel, program: Program, results: Sequence[str]) -> str:
         ),
         f"    {settings}= scalars.unbind()",
         "    position, gradient = stored.to(REAL), gradient.to(REAL)",
-        *(f"    {line}" for line in lines),
+        *(f"    {line}" for line in program.written(_ON_TENSORS)),
         *(
             f"    {old}.copy_({new})"
             for old, new in zip(("stored", *kernel.state_names), results, strict=True)
@@ -105,9 +95,9 @@ def write(kernel: Kernel, prior: Prior | None, real: torch.dtype) -> Code:
     program, names, results = trace(kernel, prior)
     source = _write(kernel, program, results)
     scope: dict[str, Any] = {
-        "REAL": real, "draw": KINDS_AT[kernel.traits.noise_kind],
-        "arange": torch.arange, "where": torch.where, "reciprocal_root": torch.rsqrt,
-        "exponential": torch.exp, "natural_logarithm": torch.log, "sign_of": torch.sign,
-    }  # fmt: skip
+        "REAL": real,
+        "draw": KINDS_AT[kernel.traits.noise_kind],
+        **{name: getattr(torch, name) for name in _FUNCTIONS},
+    }
     exec(compile(source, "<langevin.execution.generated>", "exec"), scope)  # our own text
     return Code(source, program.scalars(names), scope["in_order"], scope["anywhere"])

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from langevin.checks import level_of_caller, needs
-from langevin.execution.fused.symbols import UntraceableError, numbers, structure
 from langevin.execution.fused.table import Entry, wide_dtype
+from langevin.execution.fused.trace import UntraceableError, numbers, structure
 from langevin.execution.generated.code import Code, write
 from langevin.execution.generated.layout import addresses, first_address, sort
 from langevin.kernels import Kernel, StepInputs

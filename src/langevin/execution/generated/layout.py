@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from langevin.execution.fused.table import Entry, wide_dtype
+from langevin.execution.fused.table import Entry, is_plain, overlapping, wide_dtype
 from langevin.execution.shards import Runs
 
 __all__ = ["DEVICES", "SMALL", "addresses", "first_address", "sort", "takes"]
@@ -29,16 +29,8 @@ def takes(entry: Entry) -> bool:
         (entry.gradient, position.dtype),
         *((tensor, wide) for tensor in entry.state),
     ]
-    return all(
-        (type(tensor) is Tensor or type(tensor) is nn.Parameter)
-        and tensor.dtype is dtype
-        and tensor.device == position.device
-        and tensor.layout is torch.strided
-        and tensor.shape == position.shape
-        and not tensor.is_neg()  # the sign, or the zeros, are in a flag and not in memory
-        and not tensor._is_zerotensor()
-        for tensor, dtype in wanted
-    )
+    shape, device = position.shape, position.device
+    return all(is_plain(tensor, shape, dtype, device) for tensor, dtype in wanted)
 
 
 def sort(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry], list[Entry]]:
@@ -62,18 +54,13 @@ def sort(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry], list[Entry
 
 def _clashing(entries: Sequence[Entry]) -> set[int]:
     """Return the entries that overlap in memory, whose update depends on the order."""
-    spans = sorted(
-        (tensor.data_ptr(), tensor.data_ptr() + tensor.itemsize * _extent(tensor), number)
-        for number, entry in enumerate(entries)
-        for tensor in (entry.position, entry.gradient, *entry.state)
+    return overlapping(
+        [
+            (tensor.data_ptr(), tensor.data_ptr() + tensor.itemsize * _extent(tensor), number)
+            for number, entry in enumerate(entries)
+            for tensor in (entry.position, entry.gradient, *entry.state)
+        ]
     )
-    found, end, owner = set[int](), 0, 0
-    for begin, until, number in spans:
-        if begin < end:
-            found |= {number, owner}
-        if until > end:
-            end, owner = until, number
-    return found
 
 
 def _extent(tensor: Tensor) -> int:

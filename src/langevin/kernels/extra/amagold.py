@@ -50,7 +50,7 @@ class Amagold(Kernel):
     opposite order as often: independent noise, minibatches with replacement. The energies must be
     exact.
 
-    Here kicks stand at the ends, where the published trajectory has half moves: a step of this
+    Here kicks are at the ends, where the published trajectory has half moves: a step of this
     library has one gradient, at the current position, and the energies are needed at the ends.
     So a draw costs length + 1 gradients, all of them used; steps inside a trajectory are no draws,
     and `sample` keeps none. Without friction and noise (β = 1) it is HMC.
@@ -66,8 +66,8 @@ class Amagold(Kernel):
         reads_position=True,
         needs_energy=True,
         needs_full_energy=True,
-        phased=True,
     )
+    is_steady: ClassVar[bool] = False
 
     beta: float = 0.9
     length: int = 10
@@ -133,8 +133,8 @@ class Amagold(Kernel):
             gradient * (velocity + kicked)
         ).sum(-1, keepdim=True)
 
-        # An end whose energy is not finite is never taken. The last place moves no more: its noise
-        # is free for the test.
+        # An end whose energy is not finite is never accepted. The last position does not move, so
+        # its noise is free for the test.
         is_taken = self._is_taken(start_energy - energy + work, τ, η[..., :1])
         ended = torch.where(is_taken, position, start)
         moved = torch.where(is_last, ended, position + stride * kicked)
@@ -142,7 +142,7 @@ class Amagold(Kernel):
         return moved, AmagoldState(kicked, start, start_energy, work, place)
 
     def _is_taken(self, gain: Tensor, temperature: Number, normal: Tensor) -> Tensor:
-        """Say where the end of a trajectory is taken: with probability exp(gain / τ)."""
+        """Return where the end of a trajectory is accepted: with probability exp(gain / τ)."""
         return temperature * torch.special.log_ndtr(normal) <= gain
 
     @override
@@ -153,20 +153,19 @@ class Amagold(Kernel):
     @override
     def description(self) -> str:
         tau = self.temperature
-        return "\n".join(
-            [
-                f"{self.name}: dθ = v dt,  dv = -(grad U + C v) dt + sqrt(2 C * {tau:g}) dW",
-                f"  time step h = sqrt(2 ε / (1 + β)), friction C = 2 (1 - {self.beta:g}) / ((1 "
-                f"+ {self.beta:g}) h)",
-                f"  trajectories of {self.length} moves, fresh velocities, Metropolis tests: a "
-                f"draw in {self.length + 1} steps",
-                f"  step size ε = {self.step_size}; beta {self.beta:g}",
-                f"  target: exp(-U / {tau:g})",
-                f"  law: the target, effective temperature {tau:g}, exactly, whatever the step, "
+        return self.described(
+            f"dθ = v dt,  dv = -(grad U + C v) dt + sqrt(2 C * {tau:g}) dW",
+            f"time step h = sqrt(2 ε / (1 + β)), friction C = 2 (1 - {self.beta:g}) / ((1 "
+            f"+ {self.beta:g}) h)",
+            f"trajectories of {self.length} moves, fresh velocities, Metropolis tests: a "
+            f"draw in {self.length + 1} steps",
+            settings=f"beta {self.beta:g}",
+            law=[
+                f"the target, effective temperature {tau:g}, exactly, whatever the step, "
                 "under independent noise of the",
-                "    gradient of any size and kind; the energies must be exact; noise and large "
+                "gradient of any size and kind; the energies must be exact; noise and large "
                 "steps cost acceptance",
-            ]
+            ],
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -33,7 +34,7 @@ class CompleteRecipe(Kernel):
     has ``exp(-H / τ)`` as its stationary distribution. Γ is found by automatic differentiation. The
     auxiliary variables move first and the position sees their new values (symplectic order).
 
-    Differs from the paper's display in two places, which are slips there: Γ carries the factor
+    Differs from the paper's display in two points, which are slips there: Γ carries the factor
     ``ε τ``, and the left side is ξ, not θ.
 
     Args:
@@ -72,7 +73,7 @@ class CompleteRecipe(Kernel):
     def state_names(self) -> tuple[str, ...]:
         return tuple(f"auxiliary_{k}" for k in range(self.num_auxiliary))
 
-    @property
+    @cached_property
     @override
     def traits(self) -> Traits:
         return Traits(num_noises=1 + self.num_auxiliary, elementwise=False, reads_position=True)

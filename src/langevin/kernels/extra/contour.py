@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ class Contour(Wrapper):
     `langevin.learn_contour` builds one.
 
     V is linear between knots, and constant outside of them. A draw counts ``exp(V(U))`` for the
-    target: that is exact whatever V, since V stands still. Where V is the log density of the energy
+    target: that is exact for any V, since V is constant. Where V is the log density of the energy
     under the target, energies are spread evenly between the knots.
 
     Args:
@@ -68,7 +69,7 @@ class Contour(Wrapper):
             raise needs(self.name, "log_density", "two knots or more", self.log_density)
         object.__setattr__(self, "log_density", values)
 
-    @property
+    @cached_property
     @override
     def traits(self) -> Traits:
         return dataclasses.replace(super().traits, needs_energy=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -47,6 +49,8 @@ class Cycles(Wrapper):
         hot: share of a cycle that is hot.
         cold: share of a cycle that samples. In between it cools, by the same factor at every step.
     """
+
+    is_steady: ClassVar[bool] = False
 
     cycle_length: int = field(kw_only=True)
     hottest: float = field(kw_only=True, default=10.0)
@@ -94,11 +98,11 @@ class Cycles(Wrapper):
             *(f"kept_{name}" for name in self.inner.state_names),
         )
 
-    @property
+    @cached_property
     @override
     def traits(self) -> Traits:
         traits = super().traits
-        return dataclasses.replace(traits, needs_energy=True, needs_uniform=True, phased=True)
+        return dataclasses.replace(traits, needs_energy=True, needs_uniform=True)
 
     @override
     def explores(self, step: int) -> bool:
@@ -110,13 +114,8 @@ class Cycles(Wrapper):
         return self.hottest ** (1 - min(1.0, max(0.0, cooled)))
 
     @override
-    def inputs(
-        self, step: int, *, seen: int | None = None, step_size: float | None = None
-    ) -> StepInputs:
-        inputs, index = (
-            super().inputs(step, seen=seen, step_size=step_size),
-            step % self.cycle_length,
-        )
+    def refined(self, inputs: StepInputs, step: int, seen: int) -> StepInputs:
+        index = step % self.cycle_length
         inputs = inputs._replace(temperature=inputs.temperature * self._temperature_ratio(index))
         if index < self._hot_steps:
             return inputs._replace(phase=_HOT)
@@ -235,21 +234,5 @@ def cyclical_annealing(
         >>> [kernel.explores(step) for step in (0, 600, 601, 999)]
         [True, True, False, False]
     """
-    if not isinstance(kernel, Kernel):
-        raise needs(
-            "cyclical_annealing",
-            "kernel",
-            "a sampler such as sgld(step_size=...)",
-            kernel,
-            TypeError,
-        )
-    return Cycles(
-        "cyclical_annealing",
-        kernel.step_size,
-        kernel.temperature,
-        inner=kernel,
-        cycle_length=cycle_length,
-        hottest=hottest,
-        hot=hot,
-        cold=cold,
-    )
+    phases = {"cycle_length": cycle_length, "hottest": hottest, "hot": hot, "cold": cold}
+    return Cycles.around("cyclical_annealing", kernel, **phases)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -38,7 +40,8 @@ class Replica(Wrapper):
 
     pairs that begin with an even and with an odd j in turn, and then all chains take a step of
     `inner`. The whole state is swapped: velocities in proportion to the root of the temperature
-    (`TemperatureChange`). So a swap exchanges two temperatures, and the product of the laws
+    (`TemperatureChange`). So a swap exchanges two temperatures, and the product of the
+    distributions
     ``exp(-U / τ_k)`` is invariant as far as it is under `inner`.
 
     s_k^2 is the variance of an energy that is estimated. For Gaussian noise of that variance the
@@ -55,6 +58,8 @@ class Replica(Wrapper):
             ``U' - U - (θ' - θ) . (g + g') / 2`` of consecutive estimates, which is zero on
             quadratic energies without noise. It takes two more vectors per chain and no evaluation.
     """
+
+    is_steady: ClassVar[bool] = False
 
     ladder: tuple[float, ...] = field(kw_only=True)
     swap_every: int = field(kw_only=True, default=10)
@@ -97,7 +102,7 @@ class Replica(Wrapper):
         """Whether the noise of the energy is estimated during the run."""
         return self.energy_noise == "auto"
 
-    @property
+    @cached_property
     @override
     def traits(self) -> Traits:
         return dataclasses.replace(
@@ -107,16 +112,12 @@ class Replica(Wrapper):
             needs_uniform=True,
             group_size=len(self.ladder),
             temperatures=tuple(self.temperature * each for each in self.ladder),
-            phased=True,
         )
 
     @override
-    def inputs(
-        self, step: int, *, seen: int | None = None, step_size: float | None = None
-    ) -> StepInputs:
-        inputs = super().inputs(step, seen=seen, step_size=step_size)
+    def refined(self, inputs: StepInputs, step: int, seen: int) -> StepInputs:
         if self._follows:
-            inputs = inputs._replace(seen=float(step if seen is None else seen))
+            inputs = inputs._replace(seen=float(seen))
         if (step + 1) % self.swap_every or self.explores(step):
             return inputs
         return inputs._replace(
@@ -254,8 +255,8 @@ def replica_exchange(
     ``θ_j, θ_k`` are swapped with probability
     ``min(1, exp(δ (U_j - U_k) - δ^2 (s_j^2 + s_k^2) / 2))``, δ = 1 / τ_j - 1 / τ_k
 
-    Hot chains cross between modes, and the cold ones get what they find, with the weights of the
-    posterior. Consecutive chains, as many as there are temperatures, form a group: `init` has a
+    Hot chains cross between modes, and cold chains receive their positions, with the weights of
+    the posterior. Consecutive chains, as many as there are temperatures, form a group: `init` has a
     row for each. `samples` has the chains at the target's temperature only; `samples.replicas` has
     all, and the trust check "swaps" has the rate at which neighbours swap.
 
@@ -281,17 +282,6 @@ def replica_exchange(
         >>> kernel.traits.group_size, kernel.traits.temperatures
         (2, (1.0, 4.0))
     """
-    if not isinstance(kernel, Kernel):
-        raise needs(
-            "replica_exchange", "kernel", "a sampler such as sgld(step_size=...)", kernel, TypeError
-        )
     ladder = tuple(temperatures) if isinstance(temperatures, Sequence) else temperatures
-    return Replica(
-        "replica_exchange",
-        kernel.step_size,
-        kernel.temperature,
-        inner=kernel,
-        ladder=ladder,
-        swap_every=swap_every,
-        energy_noise=energy_noise,
-    )
+    swaps = {"ladder": ladder, "swap_every": swap_every, "energy_noise": energy_noise}
+    return Replica.around("replica_exchange", kernel, **swaps)

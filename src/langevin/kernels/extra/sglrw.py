@@ -70,17 +70,14 @@ class Lattice(Kernel):
     @property
     @override
     def description(self) -> str:
-        return "\n".join(
-            [
-                f"{self.name}: dθ = -(grad U) dt + sqrt(2 * {self.temperature:g}) dW, in steps "
-                "of sqrt(2 ε τ) up or down",
-                f"  step size ε = {self.step_size}",
-                f"  target: exp(-U / {self.temperature:g})",
-                f"  law: the target, effective temperature {self.temperature:g}, up to O(ε) and "
+        tau = self.temperature
+        return self.described(
+            f"dθ = -(grad U) dt + sqrt(2 * {tau:g}) dW, in steps of sqrt(2 ε τ) up or down",
+            law=[
+                f"the target, effective temperature {tau:g}, up to O(ε) and "
                 "the noise that elements of",
-                "    the gradient share; an element's own noise does not heat it, below sqrt(2 τ "
-                "/ ε)",
-            ]
+                "the gradient share; an element's own noise does not heat it, below sqrt(2 τ / ε)",
+            ],
         )
 
 

@@ -129,18 +129,14 @@ class Riemannian(Kernel):
                 f"the target where the metric is constant, {law.partition(', ')[2]}; elsewhere "
                 "off, since Γ is left out"
             )
-        return "\n".join(
-            [
-                f"{self.name}: dθ = R v dt,  dv = -(R^T grad U - {tau:g} Γ + C v) dt + sqrt(2 * "
-                f"{tau:g} C) dW",
-                f"  R R^T = F(θ)^-1, F the metric; C = {friction}, "
-                f"{'with Γ' if self.metric.correction else 'Γ left out'}",
-                f"  time step h = sqrt(2 ε / (1 + β)), c = 2 (1 - {self.beta:g}) / ((1 + "
-                f"{self.beta:g}) h)",
-                f"  step size ε = {self.step_size}; beta {self.beta:g}, friction {self.friction}",
-                f"  target: exp(-U / {tau:g})",
-                f"  law: {law}",
-            ]
+        return self.described(
+            f"dθ = R v dt,  dv = -(R^T grad U - {tau:g} Γ + C v) dt + sqrt(2 * {tau:g} C) dW",
+            f"R R^T = F(θ)^-1, F the metric; C = {friction}, "
+            f"{'with Γ' if self.metric.correction else 'Γ left out'}",
+            f"time step h = sqrt(2 ε / (1 + β)), c = 2 (1 - {self.beta:g}) / ((1 + "
+            f"{self.beta:g}) h)",
+            settings=f"beta {self.beta:g}, friction {self.friction}",
+            law=[law],
         )
 
 
@@ -172,7 +168,7 @@ def sgrhmc(
         friction: "metric" as published, ``C = c F^-1``: weak where F is large. Minibatch noise
             then has the effect that it has in `sghmc` whatever F, and so is the motion where β is
             small. "even", ``C = c I``, is friction as strong in all directions in the metric's own
-            units, what a Fisher information of many data asks for; for small β its motion is that
+            units, what a Fisher information of many data needs; for small β its motion is that
             of `sgrld`.
         correction: add Γ, by automatic differentiation; needed whenever F depends on θ.
         temperature: τ.
@@ -182,7 +178,7 @@ def sgrhmc(
     factor, which has derivatives where eigenvalues meet. Any root serves. They subtract the
     gradient's noise, where it is known, from the noise injected; ours does not. A metric that is
     estimated and then frozen is a constant one: ``sample(target, sampler=sghmc(...),
-    metric="diagonal")`` learns it, and costs no derivatives.
+    metric="diagonal")`` estimates it, and costs no derivatives.
 
     Example:
         >>> import torch

@@ -1,16 +1,19 @@
-"""Convert draws to ArviZ: one variable per parameter, statistics and requested groups."""
+"""Convert draws to the container of the installed ArviZ: InferenceData (0.x) or DataTree (1.x).
+
+Only this module imports ArviZ.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from langevin.checks import check_function, needs
-from langevin.diagnostics.arrays import import_arviz
+from langevin.checks import check_function, import_extra, needs
 from langevin.random import Purpose
 from langevin.random.torch_rng import fork_rng
 from langevin.targets import Target
@@ -18,36 +21,49 @@ from langevin.targets.automatic import per_chain
 from langevin.targets.gradients import full
 
 if TYPE_CHECKING:
-    import arviz
-
     from langevin.storage.samples import Samples
 
-__all__ = ["inference_data"]
+__all__ = ["arviz_data", "import_arviz"]
 
+_FREE = "unconstrained_posterior"
 _BATCH = 2**22  # draws times rows per evaluation: 32 MB per float64 intermediate
 
 
-def inference_data(
+def import_arviz() -> ModuleType:
+    """Import ArviZ lazily, since it takes seconds; its converters alone (arviz-base) will do."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return import_extra("to_arviz()", "arviz", "arviz", "arviz_base")
+
+
+def arviz_data(
     samples: Samples,
     lp: bool,
     log_likelihood: bool,
     posterior_predictive: Callable[..., Any] | None,
+    unconstrained: bool,
     seed: int,
-) -> arviz.InferenceData:
+) -> Any:
     """Return the healthy chains as ArviZ data; see `Samples.to_arviz` for the arguments."""
+    posterior = samples.values_by_name("to_arviz")
     good = [k for k, status in enumerate(samples.status) if status.is_healthy]
-    step_size = samples.step_size.expand(len(samples.status), -1)
-    if not good or not step_size.shape[1]:
-        found = "; ".join(map(str, samples.status))
-        raise ValueError(f"to_arviz() needs a healthy chain with draws, got: {found}")
     draws, space = samples.draws[good], samples.space
-    posterior = {"theta": draws} if space is None else space.values(draws)
     stats = {
         "energy": samples.energy[good],
         "gradient_norm": samples.gradient_norm[good],
-        "step_size": step_size[good],
+        "step_size": samples.step_size.expand(len(samples.status), -1)[good],
     }
-    groups: dict[str, dict[str, Tensor]] = {"posterior": posterior}
+    groups: dict[str, dict[str, Tensor]] = {"posterior": posterior, "sample_stats": stats}
+    if unconstrained:
+        if space is None:
+            condition = "positions of a target with names"
+            raise needs("to_arviz", "unconstrained", condition, unconstrained)
+        groups[_FREE] = {
+            name: part.reshape(*part.shape[:2], *shape) if part.shape[-1] == shape.numel() else part
+            for name, part, shape in zip(
+                space.names, draws.split(space.sizes, -1), space.shapes, strict=True
+            )
+        }
     if lp:
         stats["lp"] = -_per_draw(draws, samples, _energies)
     if log_likelihood:
@@ -59,24 +75,51 @@ def inference_data(
         groups["posterior_predictive"] = _simulate(
             posterior, draws.shape[1], data, posterior_predictive, chains, seed
         )
-    groups["sample_stats"] = stats
+    dims: dict[str, list[str]] = {}
+    observed = [
+        found["obs"] for group, found in groups.items() if group != "posterior" and "obs" in found
+    ]
+    if observed and all(value.ndim == 3 for value in observed):
+        dims["obs"] = ["row"]
+    coords: dict[str, object] = {}
+    if space is not None:
+        dims |= {name: list(axes) for name, axes in space.dims.items()}
+        coords |= space.coords
+    return _container(groups, dims, coords, samples.attributes)
+
+
+def _container(
+    groups: Mapping[str, Mapping[str, Tensor]],
+    dims: dict[str, list[str]],
+    coords: dict[str, object],
+    attributes: Mapping[str, object],
+) -> Any:
+    """Return what the installed ArviZ makes of groups of arrays; groups share the axes."""
     arrays = {
         group: {name: value.cpu().numpy() for name, value in found.items()}
         for group, found in groups.items()
     }
-    observed = [
-        found["obs"] for group, found in groups.items() if group != "posterior" and "obs" in found
-    ]
-    dims: dict[str, Any] = {}
-    if observed and all(value.ndim == 3 for value in observed):
-        dims["obs"] = ["row"]
-    coords = None
-    if space is not None:
-        dims |= {name: list(axes) for name, axes in space.dims.items()}
-        coords = dict(space.coords)
+    arviz, free = import_arviz(), arrays.pop(_FREE, None)
+    has_trees = "InferenceData" not in vars(arviz)  # 1.x
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "More chains")  # ArviZ suspects swapped axes
-        return import_arviz().from_dict(**arrays, dims=dims, coords=coords)
+        settings = {"dims": dims, "coords": coords}
+        data = arviz.from_dict(*[arrays] * has_trees, **({} if has_trees else arrays), **settings)
+        if free is not None:  # some parameters have another shape there
+            posterior = arrays["posterior"]
+            same = [
+                name for name in dims.keys() & free if free[name].shape == posterior[name].shape
+            ]
+            settings["dims"] = {name: dims[name] for name in same}
+            if has_trees:
+                data[_FREE] = arviz.from_dict({_FREE: free}, **settings)[_FREE]
+            else:
+                group = arviz.dict_to_dataset(free, **settings)
+                data.add_groups({_FREE: group}, warn_on_custom_groups=False)
+    data.attrs.update(attributes)
+    for group in groups:
+        data[group].attrs.update(attributes)
+    return data
 
 
 def _target(samples: Samples) -> tuple[Target, tuple[Tensor, ...]]:

@@ -1,0 +1,1 @@
+"""Tables, rivals and measures of the experiments `scoring` and `scoring-classes`."""

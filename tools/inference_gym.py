@@ -1,0 +1,141 @@
+"""Write the data and reference moments of the Inference Gym as JSON, in the form of tests/evidence/posteriordb.
+
+    python tools/inference_gym.py PACKAGE     PACKAGE: the folder `inference_gym` of the package of that name (PyPI, 0.0.5)
+
+Its modules of data and ground truth need numpy only and are loaded one by one, without TensorFlow. The ground truth has the Monte
+Carlo error of each mean; that of a standard deviation is taken as `1 / sqrt(2)` of it, the value for a normal distribution.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+
+OUT = Path(__file__).resolve().parents[1] / "tests" / "evidence" / "inference_gym"
+SMALL = 100  # days of the short series
+
+
+def load(path: Path) -> ModuleType:
+    """Load one module by its path."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def moments(truth: ModuleType, parts: dict[str, str]) -> dict[str, object]:
+    """Return the moments of the parts, by our names; each is a prefix of the module's constants."""
+    mean, error, sd, dimensions, names = [], [], [], {}, []
+    for name, prefix in parts.items():
+        values = np.atleast_1d(getattr(truth, f"{prefix}_MEAN")).ravel()
+        dimensions[name] = len(values)
+        names += [name] if len(values) == 1 else [f"{name}[{i + 1}]" for i in range(len(values))]
+        mean += values.tolist()
+        error += np.atleast_1d(getattr(truth, f"{prefix}_MEAN_STANDARD_ERROR")).ravel().tolist()
+        sd += np.atleast_1d(getattr(truth, f"{prefix}_STANDARD_DEVIATION")).ravel().tolist()
+    return {
+        "dimensions": dimensions,
+        "parameters": names,
+        "mean": mean,
+        "sd": sd,
+        "mcse_mean": error,
+        "mcse_sd": [value / 2**0.5 for value in error],
+    }
+
+
+def optional(values: np.ndarray) -> list[float | None]:
+    """Return numbers, None where they are NaN."""
+    return [None if np.isnan(value) else float(value) for value in values]
+
+
+def answers(module: ModuleType) -> list[str]:
+    """Return a line of 0, 1 and . (not asked) for each student."""
+    table = np.full((400, 100), ".")
+    table[module.STUDENT_IDS, module.QUESTION_IDS] = np.where(module.CORRECT > 0, "1", "0")
+    return ["".join(row) for row in table]
+
+
+def collect(package: Path) -> dict[str, dict[str, object]]:
+    """Return the content of each file."""
+
+    def data(name: str) -> ModuleType:
+        return load(package / "internal" / "datasets" / f"{name}.py")
+
+    def truth(name: str) -> ModuleType:
+        return load(package / "targets" / "ground_truth" / f"{name}.py")
+
+    walk, lorenz = data("brownian_motion_missing_middle_observations"), data("convection_lorenz_bridge")
+    prices, cox = data("sp500_closing_prices").CLOSING_PRICES, data("synthetic_log_gaussian_cox_process")
+    path = {"y": optional(walk.OBSERVED_LOC), "scales": [float(walk.INNOVATION_NOISE), float(walk.OBSERVATION_NOISE)]}
+    bridge = {
+        "y": optional(lorenz.OBSERVED_VALUES),
+        "scales": [lorenz.INNOVATION_SCALE, lorenz.OBSERVATION_SCALE],
+        "step": lorenz.STEP_SIZE,
+    }
+    order = np.arange(len(cox.LOCATIONS))
+    np.random.RandomState(1337).shuffle(order)  # that of the Inference Gym
+    process = {"x": cox.LOCATIONS[order].tolist(), "extent": cox.EXTENTS[order].tolist(), "count": cox.COUNTS[order].tolist()}
+
+    def returns(series: np.ndarray) -> dict[str, object]:
+        return {"y": (series - series.mean()).tolist()}
+
+    volatility = {name: f"IDENTITY_{name.upper()}" for name in ("persistence_of_volatility", "mean_log_volatility")}
+    volatility |= {name: f"IDENTITY_{name.upper()}" for name in ("white_noise_shock_scale", "log_volatility")}
+    hidden = {name: f"IDENTITY_{name.upper()}" for name in ("innovation_scale", "observation_scale", "latents")}
+    scales = {name: f"IDENTITY_{name.upper()}" for name in ("innovation_noise_scale", "observation_noise_scale", "locs")}
+    schools = {name: f"IDENTITY_{name.upper()}" for name in ("avg_effect", "log_stddev", "school_effects")}
+    cox_parts = {name: f"IDENTITY_{name.upper()}" for name in ("amplitude", "length_scale", "log_intensity")}
+    return {
+        "brownian_motion": {"data": path, **moments(truth(walk.__name__), {"locs": "IDENTITY"})},
+        "brownian_motion_unknown_scales": {
+            "data": path,
+            **moments(truth("brownian_motion_unknown_scales_missing_middle_observations"), scales),
+        },
+        "lorenz_bridge": {"data": bridge, **moments(truth("convection_lorenz_bridge"), {"latents": "IDENTITY"})},
+        "lorenz_bridge_unknown_scales": {"data": bridge, **moments(truth("convection_lorenz_bridge_unknown_scales"), hidden)},
+        "eight_schools": {
+            "data": {"y": [28, 8, -3, 7, -1, 1, 18, 12], "sigma": [15, 10, 16, 11, 9, 11, 10, 18]},
+            **moments(truth("eight_schools"), schools),
+        },
+        "item_response": {
+            "data": {"answers": answers(data("synthetic_item_response_theory"))},
+            **moments(truth("synthetic_item_response_theory"), item_parts(truth("synthetic_item_response_theory"))),
+        },
+        "cox_process": {"data": process, **moments(truth("synthetic_log_gaussian_cox_process"), cox_parts)},
+        "volatility_small": {
+            "data": returns(np.diff(prices)[-SMALL:]),
+            **moments(truth("stochastic_volatility_sp500_small"), volatility),
+        },
+        "volatility_log_small": {
+            "data": returns(np.diff(np.log(prices))[-SMALL:]),
+            **moments(truth("stochastic_volatility_log_sp500_small"), volatility),
+        },
+        "volatility": {"data": returns(np.diff(prices)), **moments(truth("stochastic_volatility_sp500"), volatility)},
+    }
+
+
+def item_parts(module: ModuleType) -> dict[str, str]:
+    """Return the parts of the item-response ground truth."""
+    names = [name.removesuffix("_MEAN_STANDARD_ERROR") for name in vars(module) if name.endswith("_MEAN_STANDARD_ERROR")]
+    return {name.removeprefix("IDENTITY_").lower(): name for name in names}
+
+
+def main() -> None:
+    """Write the files."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("package", type=Path)
+    for name, content in collect(parser.parse_args().package).items():
+        text = json.dumps(content)
+        (OUT / f"{name}.json").write_text(text + "\n")
+        print(f"{name}: {len(content['mean'])} quantities, {len(text):,} bytes")
+
+
+if __name__ == "__main__":
+    main()
