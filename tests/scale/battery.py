@@ -203,8 +203,8 @@ def corrected():
     model, twin = network(), network()
     fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
     states = []
-    for net in (model, twin):
-        optimizer = build("MSGLD, invariant", net.parameters(), noise="corrected")
+    for net, noise in ((model, "corrected"), (twin, "corrected-diagonal")):  # shards are corrected by elements
+        optimizer = build("MSGLD, invariant", net.parameters(), noise=noise)
         for _ in range(3):
             optimizer.zero_grad()
             for part in range(3):
