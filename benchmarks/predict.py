@@ -74,12 +74,14 @@ def by_functional_call(model: nn.Module, states: list[dict[str, Tensor]], x: Ten
 
 def sums(outputs: Tensor, count: int) -> None:
     """Average the outputs of so many equal draws."""
-    running = Averages(as_likelihood("predict", "categorical"), keep=False)
+    running: list[Averages] = []
     pieces = (
         Block(k, here, number, rows[None], None, [0]) for number in range(count) for k, (here, rows) in enumerate(batches(outputs))
     )
     for piece in merged(pieces):
-        running.add(piece)
+        if piece.batch == len(running):
+            running.append(Averages(as_likelihood("predict", "categorical"), keep=False))
+        running[piece.batch].add(piece)
 
 
 def seconds(work: Callable[[], object]) -> float:

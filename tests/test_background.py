@@ -88,9 +88,13 @@ def test_a_cancelled_run_keeps_its_draws(tmp_path, where):
     assert run.cancel() is samples  # nothing is left to cancel
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3])
-def test_a_run_may_be_cancelled_after_any_step(steps):
-    """One step of a block has no energy error: there is no next gradient."""
+@pytest.mark.parametrize("extra", [-1, 0, 1, 2])
+def test_a_run_may_be_cancelled_after_any_step(extra):
+    """Also after one step of a block, which has no energy error: there is no next gradient."""
+    ends = []
+    lv.sample(Paced(at=0), num_steps=600, **{**SETTINGS, "progress": lambda done, total: ends.append(done)})
+    assert len(ends) > 1
+    steps = ends[0] + extra
     target = Paced(at=1 + steps)  # the first call is the check before the run
     with pytest.warns(UserWarning, match=f"interrupted at step {steps}; it returns {steps} draws"):  # noqa: PT031
         run = lv.sample(target, num_steps=600, blocking=False, **SETTINGS)

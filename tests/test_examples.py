@@ -55,6 +55,24 @@ def test_the_average_of_sampled_adapters_is_better_than_one_draw_and_than_the_ba
     assert max(elements) == 4 * 256  # rank 4, width 256: no weight of the base is kept
 
 
+def test_the_trainer_of_transformers_samples_the_adapters_of_peft(tmp_path):
+    for name in ("transformers", "peft", "accelerate"):
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"needs {name}, of the extra huggingface")
+    command = [sys.executable, "-W", "ignore", str(ROOT / "examples" / "lora_peft.py"), "--quick"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "gradients are clipped" not in done.stderr
+    nll = {
+        name: float(value) for name, value in re.findall(r"^(the last draw|average).*? (\d\.\d{3})   \d\.\d{3}$", done.stdout, re.M)
+    }
+    assert nll["average"] < nll["the last draw"] < 1.2
+    (bank,) = {path.parent for path in tmp_path.glob("*/draw-*.safetensors")}
+    state = lv.SampleBank.open(bank).state_dict(0)
+    assert all("lora_" in name or "classifier" in name for name in state)  # no weight of the base is kept
+
+
 @pytest.fixture(scope="module")
 def lora():
     spec = importlib.util.spec_from_file_location("lora", ROOT / "examples" / "lora.py")

@@ -571,7 +571,8 @@ def test_every_array_is_stored_with_the_draw_first_and_read_with_the_chain_first
             it.write(start, {name: value[start:stop] for name, value in values.items()})
         it.save(last)
         assert it.last_checkpoint(last).kept == 7
-        samples = storage.make_samples(it.read(7), last, range(5, 8), storage.About("text", "positions", 1.0, 0))
+        about = {"description": "text", "keep": "positions", "temperature": 1.0, "warmup_gradients": 0}
+        samples = storage.make_samples(it.read(7), last, range(5, 8), about)
         short = it.read(7)
     for found in (samples, pickle.loads(pickle.dumps(samples)), deepcopy(samples)):
         for name, value in values.items():

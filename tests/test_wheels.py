@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 NOT_FOR_THE_LIBRARY = ("jinja2", "scikit-learn", "torchmetrics", "ray", "langevin-paper", "arviz", "pandas", "matplotlib", "typer")
-EXTRAS = ("arviz", "metrics", "pandas", "plots", "ray", "sklearn")  # whose modules the library imports
+EXTRAS = ("arviz", "huggingface", "lightning", "metrics", "pandas", "plots", "ray", "sklearn")  # whose modules the library imports
 
 
 def run(*command, folder=None):

@@ -34,9 +34,10 @@ chain, stand apart. NUTS is numpyro's, measured by `benchmarks/nuts.py` ([record
 parameters (it was run on three posteriors only). Empty cells were not measured: runs of NUTS on arma11 and on the equations of
 Lotka and Volterra were cut off after some minutes.
 
-What it does not reach: **funnels**. On Neal's funnel in 10 dimensions, and on the eight schools written with
-`theta ~ Normal(mu, tau)`, the step that the neck asks for is too small for the rest. The run ends with a warning (chains disagree,
-temperature too low, energy excursions, clipped forces); write such a model with `theta = mu + tau z` instead, as the one above is.
+What it does not reach: **funnels that it cannot see through**. A prior such as
+`"theta": lambda p: Normal(p["mu"], p["tau"])` tells it enough to remove the funnel ([hierarchies](benchmarks/hierarchies.txt)).
+Where Neal's funnel is a bare log density, or a hierarchy is hidden in the likelihood, the step that the neck asks for is too
+small for the rest. The run ends with a warning (chains disagree, temperature too low, energy excursions, clipped forces).
 NUTS is exact but for chance; the default call has an error of its own. Its step
 size is chosen for an error of 2.5 % of a standard deviation (5 % in the variance).
 """

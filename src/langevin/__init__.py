@@ -33,6 +33,7 @@ _NAMES = {
     ],
     "storage": ["ChainStatus", "Samples", "load_samples"],
     "nn.bank": ["CorruptDrawError", "SampleBank"],
+    "targets.pyro": ["from_pyro"],
     "targets": ["Model", "Posterior", "last_layer", "likelihoods", "priors"],
     "diagnostics.trust": ["Trust", "TrustWarning"],
     "adaptation": ["contour_weights", "learn_contour"],

@@ -36,6 +36,7 @@ from langevin.targets.constraints import (
     simplex,
     unit,
 )
+from langevin.targets.pyro import from_pyro
 
 __version__: str
 
@@ -65,6 +66,7 @@ __all__ = [
     "distributed",
     "drifts",
     "execution",
+    "from_pyro",
     "function_diagnostics",
     "gradients",
     "interval",

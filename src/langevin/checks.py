@@ -40,7 +40,7 @@ __all__ = [
 
 
 def needs(
-    who: str, argument: str, condition: str, value: Any, error: type[Exception] = ValueError
+    who: str, argument: str, condition: str, value: object, error: type[Exception] = ValueError
 ) -> Exception:
     """Return the error of a bad argument, in the library's one form."""
     text = repr(value)
@@ -167,7 +167,7 @@ def level_of_caller() -> int:
 def check_number(
     who: str,
     argument: str,
-    value: Any,
+    value: object,
     condition: str,
     holds: Callable[[float], bool] = lambda value: True,
 ) -> float:
@@ -184,14 +184,14 @@ def check_number(
 
 
 def check_field(
-    instance: Any, who: str, name: str, condition: str, holds: Callable[[float], bool]
+    instance: object, who: str, name: str, condition: str, holds: Callable[[float], bool]
 ) -> None:
     """Check a number in a frozen dataclass and convert it to a float (large ints break tensors)."""
     value = check_number(who, name, getattr(instance, name), condition, holds)
     object.__setattr__(instance, name, value)
 
 
-def check_bool(who: str, argument: str, value: Any) -> bool:
+def check_bool(who: str, argument: str, value: object) -> bool:
     """Return a bool, and accept nothing else."""
     if not isinstance(value, bool):
         raise needs(who, argument, "True or False", value, TypeError)
@@ -233,7 +233,7 @@ def takes(function: Callable[..., Any], count: int) -> bool:
     return True
 
 
-def check_path(who: str, argument: str, value: Any, what: str) -> Path:
+def check_path(who: str, argument: str, value: object, what: str) -> Path:
     """Return a path that a file system could have."""
     path = os.fspath(value) if isinstance(value, str | os.PathLike) else value
     if not isinstance(path, str):
@@ -266,7 +266,7 @@ def check_finite(
     return tensor
 
 
-def check_position(who: str, argument: str, position: Any) -> Tensor:
+def check_position(who: str, argument: str, position: object) -> Tensor:
     """Return a finite floating-point tensor of shape (..., dim) with dim >= 1."""
     if not isinstance(position, Tensor):
         raise needs(who, argument, "a torch.Tensor of shape (chains, dim)", position, TypeError)
@@ -279,7 +279,7 @@ def check_position(who: str, argument: str, position: Any) -> Tensor:
     return check_finite(who, argument, position)
 
 
-def check_tensor(who: str, argument: str, value: Any, *shape: int | str) -> Tensor:
+def check_tensor(who: str, argument: str, value: object, *shape: int | str) -> Tensor:
     """Return a tensor, an array or nested lists as finite float64 values on the CPU.
 
     Args:
@@ -307,7 +307,7 @@ def check_tensor(who: str, argument: str, value: Any, *shape: int | str) -> Tens
     return check_finite(who, argument, tensor)
 
 
-def check_columns(who: str, data: Any) -> tuple[Tensor, ...]:
+def check_columns(who: str, data: object) -> tuple[Tensor, ...]:
     """Return the columns of a data set: finite tensors of one length >= 1."""
     if not isinstance(data, Tensor | Sequence) or isinstance(data, str | bytes):
         raise needs(who, "data", "tensors, one per column", data, TypeError)

@@ -20,7 +20,7 @@ Json = dict[str, Any]
 """A JSON object."""
 
 
-def to_plain(value: Any) -> Json:
+def to_plain(value: object) -> Json:
     """Return a frozen dataclass as a dict of its class name and arguments.
 
     Example:
@@ -36,7 +36,7 @@ def to_plain(value: Any) -> Json:
     }
 
 
-def from_plain(plain: Any, kinds: Mapping[str, type]) -> Any:
+def from_plain(plain: object, kinds: Mapping[str, type]) -> Any:
     """Build an instance of one of `kinds` from the dict that `to_plain` returned."""
     if not isinstance(plain, dict) or plain.get("kind") not in kinds:
         raise needs("from_plain", "plain", f"a dict whose kind is one of {sorted(kinds)}", plain)
@@ -62,7 +62,7 @@ def digest(*parts: bytes | memoryview) -> str:
     return found.hexdigest()
 
 
-def digest_of_json(value: Any) -> str:
+def digest_of_json(value: object) -> str:
     """Return the digest of plain values; the order of keys does not matter."""
     return digest(json.dumps(value, sort_keys=True).encode())
 

@@ -12,7 +12,7 @@ from bank_models import linear, randn, sealed, seeded, small
 from torch import nn
 
 import langevin as lv
-import langevin.nn.bank.files
+import langevin.nn.tensor_bytes
 from langevin.nn.bank import SampleBank
 
 # ---- non-finite draws
@@ -184,7 +184,7 @@ def test_tensors_of_every_kind_are_read_by_safetensors_itself(tmp_path):
 
 
 def test_a_big_transposed_tensor_is_written_in_pieces_and_comes_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(langevin.nn.bank.files, "PIECE", 64)
+    monkeypatch.setattr(langevin.nn.tensor_bytes, "PIECE", 64)
     model = nn.Module()
     model.register_buffer("transposed", randn(17, 9, 3).permute(2, 1, 0))
     model.register_buffer("long", randn(1000))

@@ -153,3 +153,30 @@ GAUSSIAN = {"transform": None, "likelihood": lv.likelihoods.gaussian(std=1.0)}
 def test_inputs_that_cannot_be_averaged_are_refused(tmp_path, x, options, error, match):
     with pytest.raises(error, match=match):
         average(small(), bank_of(tmp_path, SMALL), x, **options)
+
+
+class Linked:
+    """An object among the inputs that refers to itself, as graphs and caches may."""
+
+    def __init__(self):
+        self.rows, self.owner = torch.arange(10.0), [self]
+
+
+class WithObject(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 1)
+
+    def forward(self, x, linked, nested):
+        assert len(linked.rows) == len(nested["part"][0]) == len(x)
+        assert isinstance(linked.owner[0], Linked)
+        return self.layer(x) + nested["part"][0][:, None] + linked.rows[:, None]
+
+
+def test_tensors_in_nested_inputs_and_in_objects_are_cut_into_batches_too():
+    linked, nested = Linked(), {"part": (torch.arange(10.0),)}
+    models, inputs = [seeded(WithObject, seed) for seed in range(2)], (A, linked, nested)
+    found, whole = (lv.predict(None, models, inputs, **GAUSSIAN, batch_size=size).mean for size in (4, None))
+    torch.testing.assert_close(found, whole)
+    assert linked.owner == [linked]
+    assert len(linked.rows) == 10

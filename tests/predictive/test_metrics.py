@@ -137,5 +137,5 @@ def test_bad_input_is_named_with_its_value(case):
 
 def test_without_torchmetrics_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchmetrics.functional.classification", None)
-    with pytest.raises(ImportError, match=r"metrics needs torchmetrics.*langevin\[metrics\]"):
+    with pytest.raises(ImportError, match=r"metrics\(\) needs torchmetrics.*langevin\[metrics\]"):
         lv.metrics(CLASSES, LABELS)

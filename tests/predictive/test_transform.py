@@ -94,9 +94,23 @@ def test_a_transform_may_look_at_values_of_positions_too():
     torch.testing.assert_close(found.mean, (signs * outputs).mean(0))
 
 
-def test_outputs_that_are_no_tensor_without_a_transform_lead_to_it():
-    with pytest.raises(TypeError, match=r"predict\(model=\.\.\.\) needs a tensor of outputs.*transform=.*ModelOutput"):
-        lv.predict(None, some("ModelOutput"), X, likelihood="categorical")
+@pytest.mark.parametrize("kind", ["ModelOutput", "dict", "dataclass"])
+def test_logits_are_the_outputs_by_default_for_draws_of_every_kind(tmp_path, kind):
+    models = some(kind)
+    expected = lv.predict(None, [model.layer for model in models], X, likelihood="categorical")
+    for model, draws in ((None, models), (models[0], bank_of(tmp_path, models)), (models[0], positions_of(models))):
+        found = lv.predict(model, draws, X, likelihood="categorical")
+        torch.testing.assert_close(found.probabilities, expected.probabilities)
+
+
+def test_outputs_without_logits_lead_to_a_transform():
+    with pytest.raises(TypeError, match=r"predict\(model=\.\.\.\) needs a tensor of outputs.*logits.*transform=.*got 'tuple'"):
+        lv.predict(None, some("tuple"), X, likelihood="categorical")
+    models = some("ModelOutput")
+    for model in models:
+        model.put = lambda z: ModelOutput(last_hidden_state=z, pooled=z)
+    with pytest.raises(TypeError, match=r"out\.pooled, got 'ModelOutput of last_hidden_state, pooled'"):
+        lv.predict(None, models, X, likelihood="categorical")
 
 
 def test_a_transform_that_returns_no_rows_is_rejected_by_name():

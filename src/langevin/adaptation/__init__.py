@@ -13,6 +13,7 @@ from langevin.adaptation.contour import contour_weights, learn_contour
 from langevin.adaptation.descent import descend, spread_starts
 from langevin.adaptation.metric import KINDS
 from langevin.adaptation.noise import TURNING, NoiseEstimate, NoiseSource, estimate_noise
+from langevin.adaptation.parameterisation import Coordinates, describe_weights
 from langevin.adaptation.probe import AFTER_WARMUP, FIRST_STEP
 from langevin.adaptation.search import Tuning, find_step_size
 from langevin.adaptation.stationary import stationary_error
@@ -35,12 +36,14 @@ __all__ = [
     "TURNING",
     "WORK",
     "Cheaper",
+    "Coordinates",
     "WarmupResult",
     "NoiseEstimate",
     "NoiseSource",
     "Tuning",
     "contour_weights",
     "descend",
+    "describe_weights",
     "describe_work",
     "warm_up",
     "find_step_size",

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from langevin.random import Purpose, normal, streams
+from langevin.targets import Evaluation
 from langevin.targets.gradients import GradientFn
 
 __all__ = ["Descent", "descend", "spread_starts"]
@@ -24,7 +25,8 @@ class Descent(NamedTuple):
 
     position: Tensor  # (chains, dim)
     energy: Tensor  # (chains,)
-    evaluations: int  # gradients per chain
+    evaluations: int  # gradients of the chain that took the most
+    total: int  # gradients of all chains
     path: list[Tensor]  # positions (chains, dim) after 10, 20, 40, ... evaluations, and the last
     is_done: Tensor  # whether a chain reached a mode, (chains,)
     is_lost: Tensor  # whether a chain still descends and found no positive curvature, (chains,)
@@ -74,8 +76,8 @@ def descend(
     """Minimise the energy by L-BFGS (Nocedal and Wright 2006, algorithm 7.4), each chain alone.
 
     A chain is done when the predicted decrease of the energy is below `tolerance`, too little to
-    matter for the distribution. One evaluation serves all chains: a chain whose move did not lower
-    its energy enough tries a shorter one while the others continue.
+    matter for the distribution. One evaluation serves all chains that are not done: a chain whose
+    move did not lower its energy enough tries a shorter one while the others continue.
 
     Args:
         gradient_fn: the exact gradient.
@@ -86,7 +88,7 @@ def descend(
     energy, gradient = gradient_fn(position, 0)
     history = _History(position)
     direction = -gradient / torch.linalg.vector_norm(gradient, dim=-1, keepdim=True).clamp(min=1.0)
-    length, evaluations = torch.ones_like(energy), 1
+    length, evaluations, total = torch.ones_like(energy), 1, len(position)
     path, is_done = [], torch.zeros_like(energy, dtype=torch.bool)
     while evaluations < max_evaluations:
         slope = (direction * gradient).sum(-1)
@@ -94,8 +96,11 @@ def descend(
         if is_done.all():
             break
         step = (length * ~is_done)[:, None] * direction
-        there = gradient_fn(position + step, 0)
-        evaluations += 1
+        running = (~is_done).nonzero()[:, 0]
+        there = Evaluation(energy.clone(), gradient.clone())
+        for whole, part in zip(there, gradient_fn((position + step)[running], 0), strict=True):
+            whole[running] = part
+        evaluations, total = evaluations + 1, total + len(running)
         if evaluations % 10 == 0 and (evaluations // 10).bit_count() == 1:
             path.append(position)
         is_finite = torch.isfinite(there.energy) & torch.isfinite(there.gradient).all(-1)
@@ -115,7 +120,7 @@ def descend(
         is_stuck = length < 1e-12
         direction = torch.where(is_stuck[:, None], torch.zeros_like(direction), direction)
     is_lost = (history.count == 0) & ((direction * gradient).sum(-1) < -tolerance)
-    return Descent(position, energy, evaluations, [*path, position], is_done, is_lost)
+    return Descent(position, energy, evaluations, total, [*path, position], is_done, is_lost)
 
 
 class _History:

@@ -21,7 +21,9 @@ from langevin.targets.metric import Dense, Diagonal, LowRank, Metric
 __all__ = [
     "DENSE_UP_TO",
     "KINDS",
+    "Curvature",
     "MetricEstimate",
+    "curvature",
     "curvature_metric",
     "diagonal_metric",
     "kind_for",
@@ -41,12 +43,33 @@ def kind_for(dim: int, metric: str) -> str:
     return metric if metric != "auto" else "dense" if dim <= DENSE_UP_TO else "low_rank"
 
 
-def curvature_metric(gradient_fn: GradientFn, centre: Tensor, chains: int) -> tuple[Dense, int]:
-    """Return the metric from the Hessian at `centre` (dim,), and the gradients taken per chain.
+class Curvature(NamedTuple):
+    """The Hessian at a position, with the scale ``width`` of each element taken out."""
 
-    The Hessian consists of central differences of gradients, `chains` at once, over a tenth of the
-    width of the posterior, which a first round over a tiny distance estimates. Directions of
-    negative curvature get the width of its absolute value.
+    hessian: Tensor  # in units of the widths: ones or minus ones on the diagonal, (dim, dim)
+    width: Tensor  # |H_ii|^(-1/2), (dim,)
+    values: Tensor  # eigenvalues of the scaled Hessian, (dim,), float64
+    vectors: Tensor  # its eigenvectors, (dim, dim), float64
+    slopes: Tensor  # gradients at positions around, in the same units, (2 dim, dim)
+    gradients: int  # taken per chain
+
+    @property
+    def metric(self) -> Dense:
+        """The inverse Hessian; directions of negative curvature get its absolute value."""
+        root = self.vectors * self.values.abs().clamp(min=1e-8) ** -0.5 @ self.vectors.mT
+        return Dense(self.width[:, None] * root.to(self.width))
+
+    def decrement(self, gradient: Tensor) -> float:
+        """Return half of ``g^T |H|^-1 g``, the decrease of the energy in a Newton step."""
+        parts = self.vectors.mT @ (gradient * self.width).double()
+        return 0.5 * float((parts.square() / self.values.abs().clamp(min=1e-300)).sum())
+
+
+def curvature(gradient_fn: GradientFn, centre: Tensor, chains: int) -> Curvature:
+    """Return the Hessian at `centre` (dim,) from central differences of gradients.
+
+    `chains` gradients are computed at once. The differences are over a tenth of the width of the
+    posterior, which a first round over a tiny distance estimates.
     """
     dim = len(centre)
     reach = 1e-4 * (1 + centre.abs())
@@ -62,14 +85,18 @@ def curvature_metric(gradient_fn: GradientFn, centre: Tensor, chains: int) -> tu
         width = hessian.diagonal().abs().clamp(min=1e-12) ** -0.5
         reach = (0.1 * width).clamp(max=1e3).maximum(1e-7 * (1 + centre.abs()))
     unit = width[:, None] * hessian * width  # ones on the diagonal: comparable eigenvalues
-    values, vectors = torch.linalg.eigh(unit.double())
-    root = vectors * values.abs().clamp(min=1e-8) ** -0.5 @ vectors.mT
-    return Dense(width[:, None] * root.to(centre)), taken
+    return Curvature(unit, width, *torch.linalg.eigh(unit.double()), gradients * width, taken)
+
+
+def curvature_metric(gradient_fn: GradientFn, centre: Tensor, chains: int) -> tuple[Dense, int]:
+    """Return the metric from the Hessian at `centre` (dim,), and the gradients taken per chain."""
+    found = curvature(gradient_fn, centre, chains)
+    return found.metric, found.gradients
 
 
 def diagonal_metric(
     gradient_fn: GradientFn, centre: Tensor, seed: int, chains: range
-) -> tuple[Metric, float, int]:
+) -> tuple[Diagonal, float, int]:
     """Return a diagonal metric, the largest curvature in it, and the gradients taken per chain.
 
     ``E[z * (H z)]`` over random signs z is the diagonal of the Hessian (Hutchinson); products are

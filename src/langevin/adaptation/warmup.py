@@ -15,7 +15,16 @@ from torch import Tensor
 
 from langevin.adaptation.bias import INERTIA, inertial_factor
 from langevin.adaptation.descent import Descent, descend
-from langevin.adaptation.metric import curvature_metric, diagonal_metric, estimate_metric, kind_for
+from langevin.adaptation.identified import check_identified, flat_directions
+from langevin.adaptation.metric import (
+    curvature,
+    curvature_metric,
+    diagonal_metric,
+    estimate_metric,
+    kind_for,
+)
+from langevin.adaptation.modes import Modes, allocate, explore, find_modes, labels
+from langevin.adaptation.parameterisation import Coordinates, moved_metric
 from langevin.adaptation.probe import FIRST_STEP
 from langevin.adaptation.work import (
     MOST,
@@ -38,12 +47,18 @@ from langevin.kernels.samplers import msgld
 from langevin.random import Purpose, normal, streams
 from langevin.targets import Evaluation
 from langevin.targets.gradients import GradientFn
-from langevin.targets.metric import Metric
+from langevin.targets.metric import Dense, Diagonal, Metric
+from langevin.targets.parameterisation import Reparameterised
 
 __all__ = ["FORCE_LIMIT", "Cheaper", "WarmupResult", "warm_up", "noisy_size", "sampler_at"]
 
-Cheaper = Callable[[Tensor, Tensor, Metric], tuple[GradientFn, float, float] | None]
-"""(mode, positions, metric) -> a gradient, its noise over signal, its cost relative to all data."""
+Cheaper = Callable[
+    [Reparameterised | None, Tensor, Tensor, Metric], tuple[GradientFn, float, float] | None
+]
+"""(coordinates, mode, positions, metric) -> a gradient, its noise over signal, its relative cost.
+
+The cost is relative to that of all data.
+"""
 
 _LARGEST = 2.0  # 2 ε + h^2 times the curvature: half the limit of stability on a Gaussian
 _WINDOWS = (75, 150, 225, 200)  # steps; after each window the metric is estimated again
@@ -53,11 +68,15 @@ _WORSE = 15  # a mode whose energy is higher by this plus dim has less than e^-1
 _CLIMB = 30, 3  # a chain has diverged if its energy rises by 30 + 3 dim in a burst
 _LOST = 20  # bursts with a diverged chain before the warm-up fails
 _BURST = 25  # steps between two changes of the step size
-_DENSE_PATH = 100  # dimensions up to which positions along the descent are compared
+_DENSE_PATH = 100  # dimensions up to which masses along the descent come from all curvatures
+_DENSE_IF_SLOW = 2000  # dimensions up to which a metric becomes dense where low rank is too little
+_SLOW = 20.0  # steps per effective sample from which it does
 _NUMBERS = 2**23  # of draws that a metric is estimated from
 _ATTEMPTS = 6  # at the final step size
 _NOISE_DRAWS = 127  # draws for estimating gradient noise; odd, so that chains take turns
 _MEASURE = 200  # steps that measure the final step size, after half as many that adapt it
+_LOWER = 0.1  # by which a mode of the further searches must be below those of the chains
+_CROSSING = 500  # steps of the test of whether chains cross between modes
 _STRESS, _STRESS_STEPS = 2.0, 400  # the test of the tails: steps of twice the size
 _HEAVY = 32.0  # kurtosis of R from which tails are tested; a Gaussian has 3
 _MOST_SQUARE = 100.0  # cap of R^2 in that test
@@ -86,8 +105,11 @@ class WarmupResult:
     moved: int  # chains that moved to the best mode
     temperature: float
     has_jumps: bool  # the energy is discontinuous, so no step size is small enough
-    centre: Tensor  # the lowest mode, (dim,)
+    centre: Tensor  # the mode with the largest mass, (dim,)
     draws: Tensor  # some, evenly spaced, of all chains, (m, dim)
+    coordinates: Reparameterised | None  # the target in those of the positions; None for its own
+    modes: Modes  # that the search found, if there are several
+    mode_path: Tensor  # the mode of each chain at each step of a test run, (steps, chains)
 
     @property
     def kernel(self) -> Kernel:
@@ -139,16 +161,20 @@ def warm_up(
     seed: int,
     metric: str | Metric = "auto",
     gather: bool = True,
+    further: Tensor | None = None,
+    name_of: Callable[[int], str] = "theta[{}]".format,
     temperature: float = 1.0,
     report: Callable[[int], object] = lambda gradients: None,
-    cheaper: Cheaper = lambda centre, positions, metric: None,
+    cheaper: Cheaper = lambda coordinates, centre, positions, metric: None,
     is_compiled: bool = False,
+    coordinates: Coordinates | None = None,
 ) -> WarmupResult:
     """Find initial positions, metric, step size and the other settings: a pure function.
 
     Each chain finds a mode by L-BFGS, is spread by the curvature there, and runs in windows. After
-    each window the metric is estimated from the draws (`adaptation.metric`); the step size adapts
-    all along. This takes about 1,000 gradients per chain.
+    each window the metric is estimated from the draws (`adaptation.metric`), after the coordinates
+    of hierarchical parameters (`adaptation.parameterisation`); the step size adapts all along. This
+    takes about 1,000 gradients per chain.
 
     Args:
         gradient_fn: the exact gradient.
@@ -157,21 +183,32 @@ def warm_up(
         seed: an int in [0, 2**64).
         metric: "auto", "diagonal", "dense" or "low_rank", or a fixed metric.
         gather: whether chains with a mode far above the best one move to the best one.
+        further: more positions from which to search for modes, or None. If there are several modes,
+            chains start in them in proportion to their mass.
+        name_of: names an element of theta.
         temperature: of the target.
         report: a function of the number of gradients so far, called now and then.
-        cheaper: a function of the lowest mode (dim,), positions (chains, dim) around it and the
-            metric there. It returns a gradient to use from then on, with little noise over signal,
-            that ratio, and its cost; or None.
+        cheaper: a function of the coordinates, the lowest mode (dim,), positions (chains, dim)
+            around it and the metric there. It returns a gradient to use from then on, with little
+            noise over signal, that ratio, and its cost; or None.
         is_compiled: whether steps run as compiled code.
+        coordinates: those of `starts`, to be adapted as long as gradients are exact.
     """
     kind = metric if isinstance(metric, Metric) else kind_for(starts.shape[-1], metric)
-    walk = _Warmup(gradient_fn, chains, seed, kind, temperature, report, is_compiled)
-    walk.start(starts, gather)
-    walk.change(cheaper(walk.centre, walk.state.position, walk.metric))
+    walk = _Warmup(gradient_fn, chains, seed, kind, temperature, report, is_compiled, coordinates)
+    walk.start(starts, gather, further, name_of)
+    walk.change(cheaper(walk.reparameterised, walk.centre, walk.state.position, walk.metric))
     for length in _WINDOWS if walk.is_exact else _WINDOWS[:_FEW_WINDOWS]:
         walk.adapt(length)
         walk.rescale()
-    return walk.settle(_MEASURE)
+    found = walk.settle(_MEASURE)
+    if metric == "auto" and walk.needs_dense(found.steps_per_draw):
+        walk.densify()
+        for length in _WINDOWS[-_FEW_WINDOWS:]:
+            walk.adapt(length)
+            walk.rescale()
+        found = walk.settle(_MEASURE)
+    return found
 
 
 class _Warmup:
@@ -186,7 +223,9 @@ class _Warmup:
         temperature: float,
         report: Callable[[int], object],
         is_compiled: bool,
+        coordinates: Coordinates | None,
     ) -> None:
+        self.coordinates = coordinates
         self.gradient_fn, self.chains, self.seed, self.kind = gradient_fn, chains, seed, kind
         self.temperature, self.report, self.is_compiled = temperature, report, is_compiled
         self.size, self.smallest_curvature, self.limit = 0.1, 1.0, _LARGEST
@@ -195,8 +234,15 @@ class _Warmup:
         self.runner: Runner | None = None
         self.seen: list[Trace] = []
         self.noise: GradientNoise | None = None
+        self.modes = Modes([], torch.zeros(0), 0)
 
-    def start(self, starts: Tensor, gather: bool) -> None:
+    def start(
+        self,
+        starts: Tensor,
+        gather: bool,
+        further: Tensor | None,
+        name_of: Callable[[int], str],
+    ) -> None:
         """Find initial positions by L-BFGS, and the metric there."""
         found = descend(self.gradient_fn, starts, tolerance=0.01 * self.temperature)
         if found.is_lost.all() or ran_off(found.position, found.energy).any():
@@ -207,15 +253,28 @@ class _Warmup:
             )
         dim, position, energy = starts.shape[-1], found.position, found.energy
         self.gradients += found.evaluations
-        if not found.is_done.all() and dim <= _DENSE_PATH:
+        if not found.is_done.all():
             position, energy = self._widest(found)
+        modes = self._modes(found, further if found.is_done.all() else None)
+        if len(modes.modes) == 1 and modes.modes[0].energy < float(energy.min()) - _LOWER:
+            position = modes.modes[0].position.repeat(len(position), 1)
+            energy = torch.full_like(energy, modes.modes[0].energy)
+            self.moved = len(position)
         best = int(energy.argmin())
-        self.centre = centre = position[best]
+        self.centre = centre = modes.modes[0].position if modes.modes else position[best]
         taken = 0
         if isinstance(self.kind, Metric):
             self.metric = self.kind
         elif self.kind == "dense":
-            self.metric, taken = curvature_metric(self.gradient_fn, centre, len(self.chains))
+            around = modes.modes[0].curvature if modes.modes else None
+            if around is None:
+                around = curvature(self.gradient_fn, centre, len(self.chains))
+                taken = around.gradients
+            self.metric = around.metric
+            flat = flat_directions(
+                self.gradient_fn, around, centre, len(self.chains), self.temperature
+            )
+            check_identified(flat, name_of)
         else:
             self.metric, stiffness, taken = diagonal_metric(
                 self.gradient_fn, centre, self.seed, self.chains
@@ -223,11 +282,69 @@ class _Warmup:
             self.size = min(self.size, 0.1 / stiffness)
         self.gradients += taken
         self.report(self.gradients)
-        if gather:
+        if len(modes.modes) > 1:
+            self.modes = modes
+            position = self._in_modes(allocate(modes.weights, len(self.chains)))
+        elif gather:
             worse = energy - energy[best] > self.temperature * (_WORSE + dim)
-            self.moved = int(worse.sum())
+            self.moved += int(worse.sum())
             position = torch.where(worse[:, None], centre, position)
         self.state = self._kernel().init(self._jittered(position))._replace(step=FIRST_STEP)
+        if self.coordinates is not None and self.coordinates.names:
+            # A first estimate, from both sides of the modes.
+            sides = [self.state.position, 2 * position - self.state.position]
+            gradients = [self.gradient_fn(side, 0).gradient for side in sides]
+            self.gradients += len(sides)
+            self.reparameterise(torch.cat(sides), torch.cat(gradients))
+
+    @property
+    def reparameterised(self) -> Reparameterised | None:
+        """The target in the coordinates of the chains."""
+        return None if self.coordinates is None else self.coordinates.seen
+
+    def reparameterise(self, draws: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
+        """Adapt the coordinates to draws and gradients (n, dim); return both in the new ones."""
+        if self.coordinates is None or not self.coordinates.names or len(self.modes.modes) > 1:
+            return draws, gradients  # several modes are told apart in the coordinates of the search
+        before, old = self.coordinates, self.coordinates.seen
+        self.coordinates, draws, gradients = self.coordinates.adapted(draws, gradients)
+        if self.coordinates is before:
+            return draws, gradients
+        new = self.coordinates.seen
+        centre, position = old.theta(self.centre), old.theta(self.state.position)
+        self.metric = moved_metric(self.metric, old, new, centre)
+        self.centre = new.position(centre)
+        self.state = self.state._replace(position=new.position(position))
+        self.gradient_fn = self.coordinates.gradient_of(new)
+        return draws, gradients
+
+    def _modes(self, found: Descent, further: Tensor | None) -> Modes:
+        """Search for modes from further positions; return those of both searches."""
+        if further is None or not len(further):
+            return Modes([], found.energy[:0], 0)
+        more = explore(self.gradient_fn, further, self.temperature)
+        chains = len(self.chains)
+        modes = find_modes(self.gradient_fn, [found, more], chains, self.temperature)
+        self.gradients += -(-(more.total + modes.gradients) // chains)
+        return modes
+
+    def _in_modes(self, where: Tensor) -> Tensor:
+        """Return the positions of the modes of the chains."""
+        return torch.stack([mode.position for mode in self.modes.modes])[where]
+
+    def needs_dense(self, steps_per_draw: float) -> bool:
+        """Return whether a low-rank metric leaves chains slow where a dense one is affordable."""
+        is_small = len(self.centre) <= _DENSE_IF_SLOW
+        return self.kind == "low_rank" and self.is_exact and is_small and steps_per_draw > _SLOW
+
+    def densify(self) -> None:
+        """Continue with a dense metric, at first that of the curvature at the mode."""
+        self.kind, self.size = "dense", 0.1
+        self.metric, taken = curvature_metric(self.gradient_fn, self.centre, len(self.chains))
+        self.gradients += taken
+        self.runner = None
+        self.limit = _LARGEST
+        self.state = self._kernel().init(self.state.position)._replace(step=self.state.step)
 
     def change(self, cheaper: tuple[GradientFn, float, float] | None) -> None:
         """Switch to another gradient, whose noise the sampler corrects for."""
@@ -270,10 +387,17 @@ class _Warmup:
         """
         best, masses, energies = int(found.energy.argmin()), [], []
         for position in found.path:
-            metric, taken = curvature_metric(self.gradient_fn, position[best], len(self.chains))
+            metric: Dense | Diagonal
+            if position.shape[-1] <= _DENSE_PATH:
+                metric, taken = curvature_metric(self.gradient_fn, position[best], len(self.chains))
+                volume = torch.linalg.slogdet(metric.root.double()).logabsdet
+            else:
+                metric, _, taken = diagonal_metric(
+                    self.gradient_fn, position[best], self.seed, self.chains
+                )
+                volume = metric.std.double().log().sum()
             energies.append(self.gradient_fn(position, 0).energy)
             self.gradients += taken + 1
-            volume = torch.linalg.slogdet(metric.root.double()).logabsdet
             mass = float(volume - energies[-1][best] / self.temperature)
             masses.append(mass if math.isfinite(mass) else -math.inf)
         index = masses.index(max(masses))
@@ -366,8 +490,11 @@ class _Warmup:
         draws = torch.cat([begun(trace) for trace in seen]).flatten(0, 1)
         gradients = torch.cat([trace.gradients for trace in seen]).flatten(0, 1)
         some = evenly_spaced(len(draws), max(100, _NUMBERS // draws.shape[-1])).to(draws.device)
+        draws, gradients = draws[some], gradients[some]
+        if self.is_exact:
+            draws, gradients = self.reparameterise(draws, gradients)
         self.metric, smallest = estimate_metric(
-            self.metric, draws[some], gradients[some], self.kind, self.temperature
+            self.metric, draws, gradients, self.kind, self.temperature
         )
         self.smallest_curvature, self.limit = max(_SMALLEST, smallest), _LARGEST
 
@@ -389,15 +516,29 @@ class _Warmup:
             has_jumps, taken = find_jumps(self.gradient_fn, traces, self.temperature)
             self._taken(taken)
         positions = torch.cat([trace.positions for trace in traces])
-        draws = positions.flatten(0, 1)
+        draws, last = positions.flatten(0, 1), self.state.position
+        mode_path = self._cross()
         return WarmupResult(
             metric=self.metric, size=self.size, smallest_curvature=self.smallest_curvature,
-            position=self.state.position, gradients=self.gradients, cheap=self.cheap,
+            position=last, gradients=self.gradients, cheap=self.cheap,
             cost=self.gradients + self.price * self.cheap, work=work,
             steps_per_draw=_steps_per_draw(positions.transpose(0, 1)), moved=self.moved,
             temperature=self.temperature, has_jumps=has_jumps, centre=self.centre,
-            draws=draws[evenly_spaced(len(draws), _NOISE_DRAWS)],
+            draws=draws[evenly_spaced(len(draws), _NOISE_DRAWS)], coordinates=self.reparameterised,
+            modes=self.modes, mode_path=mode_path,
         )  # fmt: skip
+
+    def _cross(self) -> Tensor:
+        """Return the mode of each chain at each step of a test run, which begins in all modes."""
+        number = len(self.modes.modes)
+        if number < 2:
+            return torch.zeros(0, len(self.chains), dtype=torch.long)
+        first = torch.arange(len(self.chains), device=self.centre.device) % number
+        start = self._jittered(self._in_modes(first))
+        step = self.state.step
+        self.state = self._kernel().init(start)._replace(step=step)
+        positions = torch.cat([trace.positions for trace in self.run(_CROSSING)])
+        return labels(self.modes, positions, first, self.temperature)
 
     def _tail(self, traces: Sequence[Trace]) -> float:
         """Return the RMS of R in steps of twice the size, if few steps make up most of it; else 0.

@@ -31,12 +31,12 @@ __all__ = [
 NUMBERS_AT_ONCE = 2**22  # positions times data rows per evaluation: 32 MB in float64
 
 
-def check_draws(who: str, argument: str, draws: Any) -> Tensor:
+def check_draws(who: str, argument: str, draws: object) -> Tensor:
     """Return finite draws (chain, draw, dim), with no empty axis, as float64 on the CPU."""
     return _check_finite(who, argument, draws).detach().to("cpu", torch.float64)
 
 
-def _check_finite(who: str, argument: str, draws: Any) -> Tensor:
+def _check_finite(who: str, argument: str, draws: object) -> Tensor:
     if not isinstance(draws, Tensor):
         what = "a torch.Tensor of shape (chain, draw, dim)"
         raise needs(who, argument, what, type(draws).__name__, TypeError)
@@ -63,12 +63,12 @@ def check_samples(who: str, samples: Any) -> Samples:
     return found
 
 
-def is_samples(value: Any) -> bool:
+def is_samples(value: object) -> bool:
     """Return whether a value has the attributes of `Samples` that the diagnostics read."""
     return all(hasattr(type(value), name) for name in ("draws", "healthy", "trust"))
 
 
-def healthy_positions(who: str, samples: Any) -> Tensor:
+def healthy_positions(who: str, samples: object) -> Tensor:
     """Return the positions (chain, draw, dim) of finished chains; warn if other chains stopped."""
     samples = check_samples(who, samples)
     if samples.kept != "positions":
@@ -108,7 +108,7 @@ def evaluate_fully(
 
 
 def gradients_at(
-    who: str, target: Any, positions: Tensor, data: Sequence[Tensor] | Tensor | None
+    who: str, target: object, positions: Tensor, data: Sequence[Tensor] | Tensor | None
 ) -> Tensor:
     """Return grad U over all data at positions (n, dim); fail if any is not finite."""
     energy, gradient = evaluate_fully(who, target, positions, data)

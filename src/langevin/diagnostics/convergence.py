@@ -28,6 +28,7 @@ __all__ = [
     "mixing",
     "moves",
     "rhat",
+    "sd_error",
     "standard_error",
 ]
 
@@ -122,6 +123,32 @@ def _ess_of_moments(draws: Tensor) -> tuple[Tensor, Tensor]:
 
 def _squares(draws: Tensor) -> Tensor:
     return (draws - draws.mean((1, 2), keepdim=True)).square()
+
+
+def sd_error(draws: Tensor) -> Tensor:
+    """Return the relative Monte Carlo error of the sd of each element, (dim,).
+
+    ``e = sqrt(Var[s] / ESS[s]) / (2 E[s])`` with s the squared distance from the mean. Unlike bulk
+    and tail ESS, which are computed from ranks, it includes the effect of a few draws far out. NaN
+    where an element never moves. Draws are (chain, draw, dim).
+
+    Example:
+        >>> from langevin.random import normal
+        >>> draws = normal(0, range(4), range(500), 1, dtype=torch.float64).transpose(0, 1)
+        >>> draws[0, 100:120] += 40
+        >>> bool(sd_error(draws)[0] > 0.1)
+        True
+    """
+    found = torch.full((draws.shape[-1],), torch.nan, dtype=torch.float64)
+    moving = moves(draws)
+    if draws.shape[1] < MIN_DRAWS or not moving.any():
+        return found
+    draws = draws[..., moving].cpu().double().permute(2, 0, 1)
+    squares = (draws - draws.mean((1, 2), keepdim=True)).square()
+    variance = squares.mean((1, 2)).clamp(min=torch.finfo(torch.float64).tiny)
+    spread = squares.flatten(1).var(1) / _ess(_split(squares))
+    found[moving] = spread.sqrt() / (2 * variance)
+    return found
 
 
 def _split(draws: Tensor) -> Tensor:

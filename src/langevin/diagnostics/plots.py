@@ -31,6 +31,7 @@ __all__ = [
     "draw_chains",
     "finish",
     "line_style",
+    "make_panel",
     "make_panels",
     "name_of",
     "pair",
@@ -382,6 +383,11 @@ def make_panels(
     figure: dict[str, Any] = {"figsize": size or (7.0, height), "layout": "constrained"}
     _, grid = plt.subplots(len(names), 1, sharex=True, squeeze=False, **figure)
     return list(grid[:, 0])
+
+
+def make_panel(who: str, axes: Axes | None, size: tuple[float, float]) -> Axes:
+    """Return `axes`, or new ones of this size."""
+    return make_panels(who, [0], None if axes is None else [axes], size)[0]
 
 
 def finish(panels: list[Axes], samples: Samples, xlabel: str) -> None:

@@ -22,6 +22,7 @@ from langevin.diagnostics.convergence import (
     MIN_ESS_PER_CHAIN,
     mixing,
     moves,
+    sd_error,
 )
 from langevin.diagnostics.running import MIN_GROUPS, Heat, Measured, batch_ratio
 
@@ -53,6 +54,9 @@ MAX_RESIDUAL = 0.4
 
 MAX_LIMITED = 1e-3
 """Limit for the share of steps in which the force is clipped."""
+
+MAX_SD_ERROR = 0.1
+"""Limit for the relative Monte Carlo error of a standard deviation; 0.025 at an ESS of 800."""
 
 MIN_SWAPS = 0.02
 """Smallest swap rate between neighbouring temperatures of replica exchange."""
@@ -345,7 +349,27 @@ def _convergence(run: Evidence, draws: Tensor, elements: Tensor, among: str) -> 
                 "many steps after the warmup, or increase step_size if its bias allows."
             )
         checks.append(Check(name, value, None, is_fine, text, is_listed=name == listed))
-    return checks
+    return [*checks, _spread(run, draws, elements, is_listed=all(c.is_fine for c in checks))]
+
+
+def _spread(run: Evidence, draws: Tensor, elements: Tensor, *, is_listed: bool) -> Check:
+    """Check the Monte Carlo error of standard deviations.
+
+    R-hat and ESS are computed from ranks, so they miss a few draws far out, such as one visit of a
+    remote mode, that decide the variance.
+    """
+    errors = sd_error(draws)
+    worst = int(errors.nan_to_num(-1.0).argmax())
+    value, where = float(errors[worst]), run.name_of(int(elements[worst]))
+    is_fine = None if math.isnan(value) else value <= MAX_SD_ERROR
+    text = f"Monte Carlo error of a standard deviation, relative; worst at {where}"
+    if is_fine is False:
+        text = (
+            f"uncertain spread: the standard deviation of {where} is known to {value:.0%} only "
+            f"(limit {MAX_SD_ERROR:.0%}), since few draws far from the mean decide it: heavy tails "
+            "or a rarely visited mode. Look at the trace, and take more steps."
+        )
+    return Check("error of sd", value, None, is_fine, text, is_listed=is_listed)
 
 
 def critical(tests: int = 1) -> float:

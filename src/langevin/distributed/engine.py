@@ -80,7 +80,9 @@ class Engine(ABC):
         check_integer(who, "threads", self.threads, 1)
 
     @abstractmethod
-    def work(self, function: Function, shared: Any, first: Mapping[int, Any], after: After) -> None:
+    def work(
+        self, function: Function, shared: object, first: Mapping[int, object], after: After
+    ) -> None:
         """Run the first tasks, and those that `after` returns, until all queues are empty.
 
         Args:
@@ -107,7 +109,9 @@ class Local(Engine):
     """
 
     @override
-    def work(self, function: Function, shared: Any, first: Mapping[int, Any], after: After) -> None:
+    def work(
+        self, function: Function, shared: object, first: Mapping[int, object], after: After
+    ) -> None:
         waiting = dict(first)
         while waiting:
             for queue, task in list(waiting.items()):
@@ -122,7 +126,7 @@ class Local(Engine):
                     del waiting[queue]
 
 
-def as_engine(who: str, engine: Any) -> Engine:
+def as_engine(who: str, engine: object) -> Engine:
     """Return an engine from an engine, "local", "ray", or any pool with a `map`.
 
     Example:

@@ -33,6 +33,7 @@ __all__ = [
     "DenseNoise",
     "DiagonalNoise",
     "FollowedNoise",
+    "GivenFriction",
     "GradientNoise",
     "LowRankNoise",
     "OpenNoise",
@@ -328,6 +329,33 @@ class FollowedNoise(GradientNoise):
     def describe(self) -> str:
         how = "from micro-batches" if self.is_given else "from successive gradients"
         return f"diagonal, followed {how} with smoothing {self.smoothing:g}"
+
+
+@dataclass(frozen=True)
+class GivenFriction(GradientNoise):
+    """A friction ``D p`` that the optimizer writes into the state before each step.
+
+    D is diagonal in a basis other than the parameter's, which an elementwise step cannot use
+    (`langevin.optim.kronecker`).
+
+    Args:
+        estimator: what Σ is estimated from.
+    """
+
+    estimator: str = "successive gradients"
+
+    @property
+    @override
+    def state_names(self) -> tuple[str, ...]:
+        return ("friction",)
+
+    @override
+    def drag(self, state: tuple[Tensor, ...], speed: Tensor, damped: Damped) -> Tensor:
+        return state[0]
+
+    @override
+    def describe(self) -> str:
+        return f"in the Kronecker eigenbasis, followed from {self.estimator}"
 
 
 _TINY = 1e-30  # a signal of zero is no reason for a NaN

@@ -250,16 +250,9 @@ class Invariant(Adapting):
         state: Tensors,
         inputs: StepInputs,
     ) -> tuple[Tensor, Tensors]:
-        velocities, last, scales, metric_state, known = self._split(state)
         gradient, (η, *ξs) = evaluation.gradient, noise
         ε, τ = inputs.step_size, inputs.temperature
-        # While it adapts the scale includes the current gradient, which bounds the kick.
-        scales = [
-            interpolate(part.scale_update(scale, gradient, inputs.started), scale, inputs.adapting)
-            for part, scale in zip(self.parts, scales, strict=True)
-        ]
-        adapted = self.preconditioner.update(metric_state, gradient, inputs.started)
-        metric_state = interpolate(adapted, metric_state, inputs.adapting)
+        velocities, last, scales, metric_state, known = self._adapted_state(state, gradient, inputs)
         moves = Moves(self.parts, scales, self.preconditioner, metric_state, inputs)
         if self.gradient_noise is not None:
             # D depends on earlier gradients only, so it is independent of this one's noise.
@@ -307,6 +300,29 @@ class Invariant(Adapting):
         split = len(self.preconditioner.state_names)
         return state[:count], state[count], scales, rest[:split], rest[split:]
 
+    def _adapted_state(
+        self, state: Tensors, gradient: Tensor, inputs: StepInputs
+    ) -> tuple[Tensors, Tensor, list[Tensors], Tensors, Tensors]:
+        """Return the split state with scales and preconditioner as this step uses them."""
+        velocities, last, scales, metric_state, known = self._split(state)
+        # While it adapts the scale includes the current gradient, which bounds the kick.
+        scales = [
+            interpolate(part.scale_update(scale, gradient, inputs.started), scale, inputs.adapting)
+            for part, scale in zip(self.parts, scales, strict=True)
+        ]
+        adapted = self.preconditioner.update(metric_state, gradient, inputs.started)
+        metric_state = interpolate(adapted, metric_state, inputs.adapting)
+        return velocities, last, scales, metric_state, known
+
+    def kick_velocity(
+        self, state: Tensors, gradient: Tensor, inputs: StepInputs
+    ) -> tuple[Tensor, Tensor]:
+        """Return p, the velocity along the kick half way through it, and the diagonal of S."""
+        velocities, last, scales, metric_state, _ = self._adapted_state(state, gradient, inputs)
+        moves = Moves(self.parts, scales, self.preconditioner, metric_state, inputs)
+        size = 2 * moves.half_size(torch.ones_like(gradient))
+        return self._speed(gradient, velocities, last, moves, inputs), size
+
     def _read(self, known: Tensors, gradient: Tensor, moves: Moves, inputs: StepInputs) -> Tensors:
         """Return the estimates of the gradient noise, where it is estimated during the run."""
         if self.gradient_noise is None or not self.gradient_noise.state_names:
@@ -326,20 +342,25 @@ class Invariant(Adapting):
     ) -> Tensor:
         """Return ``D p``, the friction that corrects for the gradient noise."""
         assert self.gradient_noise is not None
-        ε, whole = (
-            inputs.step_size,
-            2 * inputs.temperature + (1 - inputs.correcting),
-        )  # not zero where nothing is corrected
+        # Not zero where nothing is corrected.
+        whole = 2 * inputs.temperature + (1 - inputs.correcting)
+        speed = self._speed(gradient, velocities, last, moves, inputs)
+        return self.gradient_noise.drag(
+            known, speed, lambda vector, excess: moves.damped(vector, excess, whole)
+        )
+
+    def _speed(
+        self, gradient: Tensor, velocities: Tensors, last: Tensor, moves: Moves, inputs: StepInputs
+    ) -> Tensor:
+        """Return ``p = E w - S g / 2``."""
         lasting = [
             stride * part.root(scale, velocity)
             for part, scale, stride, velocity in zip(
                 self.parts, moves.scales, moves.strides, velocities, strict=True
             )
         ]
-        speed = moves.spread(sum_of(lasting) + (2 * ε) ** 0.5 * last) - moves.half_size(gradient)
-        return self.gradient_noise.drag(
-            known, speed, lambda vector, excess: moves.damped(vector, excess, whole)
-        )
+        root = (2 * inputs.step_size) ** 0.5
+        return moves.spread(sum_of(lasting) + root * last) - moves.half_size(gradient)
 
     def rescale_state(
         self, state: Tensors, gradient: Tensor, ratio: Number, inputs: StepInputs

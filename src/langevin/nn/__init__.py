@@ -1,9 +1,12 @@
-"""Neural networks: draw banks, predictions, lint, sparsity, prior choice, learning coefficients."""
+"""Neural networks: draw banks, predictions, lint, sparsity, prior choice, learning coefficients.
+
+`callbacks` fills a bank in the Trainers of Hugging Face and Lightning.
+"""
 
 import importlib
 from types import ModuleType
 
-__all__ = ["bank", "choice", "lint", "llc", "predictive", "sparse"]
+__all__ = ["bank", "callbacks", "choice", "lint", "llc", "predictive", "sparse"]
 
 
 def __getattr__(name: str) -> ModuleType:

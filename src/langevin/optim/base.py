@@ -11,42 +11,38 @@ from torch import Tensor
 from langevin.checks import check_function, check_integer, needs
 from langevin.execution.fused import Entry
 from langevin.kernels import Kernel
-from langevin.kernels.gradient_noise import FollowedNoise
+from langevin.kernels.gradient_noise import GradientNoise
 from langevin.optim import addresses, gradient_checks, ranks
 from langevin.optim.cached_step import CachedOffsets, CachedStep, StepArgs, same
 from langevin.optim.entries import check_parameter, entries_of
-from langevin.optim.minibatch_noise import MinibatchHeat, MinibatchNoise, is_observed
+from langevin.optim.kronecker import blocks_of, update_blocks
+from langevin.optim.loading import checked_loading
+from langevin.optim.minibatch_noise import MinibatchNoise, is_observed
+from langevin.optim.reports import NoiseReports
 from langevin.optim.settings import (
     CHECKED,
     DEFAULTS,
     MICRO_BATCHES,
+    NOISES,
     REPLACEMENTS,
+    ROTATED,
     SUCCESSIVE,
     Common,
     Group,
     build_kernel,
     check_group,
     check_patterns,
-    describe_group,
     prior_of_weight_decay,
     refuse_unknown,
 )
-from langevin.optim.state import (
-    STEPS,
-    check_group_names,
-    check_state_names,
-    check_state_tensors,
-    copy_like,
-    plain_setting,
-    restored_setting,
-)
+from langevin.optim.state import STEPS, plain_setting
 from langevin.optim.update import update
 from langevin.random.address import MAX_STEP
 
 __all__ = ["LangevinOptimizer"]
 
 
-class LangevinOptimizer(torch.optim.Optimizer):
+class LangevinOptimizer(NoiseReports):
     """Sample from ``exp(-U / temperature)`` with ``U = num_data * loss - log prior``.
 
     The loss is the mean over the batch, as for SGD; users scale nothing. A subclass names its
@@ -78,35 +74,17 @@ class LangevinOptimizer(torch.optim.Optimizer):
         >>> opt.step(); opt.zero_grad()  # doctest: +SKIP
 
     With ``noise="corrected"`` (MSGLD, ASGLD and AdaMaxSGLD, when invariant) the step corrects for
-    it, element by element, with a variance that is estimated in the same two ways. Data must then
+    it in the Kronecker eigenbasis of each layer (`langevin.optim.kronecker`), other parameters
+    element by element, with variances that are estimated in the same two ways. Data must then
     be drawn with replacement (``RandomSampler(data, replacement=True)``): the noise of reshuffled
     epochs cancels by itself, and correcting for it lowers the temperature.
-
-    Arguments that all of them take:
-
-    - `num_data`: N, the size of the training set (of a language model: the number of tokens that
-      the loss averages over).
-    - `temperature`: tau; 0 makes the sampler an optimizer.
-    - `prior`: one of `langevin.priors`, or any object with their two methods; None is flat. For
-      `by_name` give the parameters with their names, ``model.named_parameters()``. It may be
-      changed during a run: ``group["prior"] = ...``.
-    - `seed`: an int in [0, 2**64).
-    - `chain`: an int in [0, 2**32): which of the runs with this seed.
-    - `first_address`: address of the first element, in 32-bit words, a multiple of 4; later groups
-      continue it.
-    - `fused`: None uses fused CPU code, or generated code on a GPU, where possible; False always
-      uses plain torch; True fails where fused CPU code is impossible.
-    - `master`: update parameters in half precision through a float32 copy in the state, so that
-      steps below their spacing add up; False saves these four bytes per element.
-    - `weight_decay`: w > 0 is the prior N(0, 1 / (w num_data)), as in SGD; for trainers that set
-      it.
 
     Args:
         params: parameters, or groups of them; any setting may be given per group.
         lr: learning rate as in SGD; the paper's epsilon is lr / num_data. ``lr=0`` is a no-op:
             neither parameters nor averages nor counts change.
         settings: of the sampler.
-        common: those above; others raise a TypeError.
+        common: the arguments that all of them take, in `langevin.optim.settings.Common`.
     """
 
     builder: ClassVar[Callable[..., Kernel]]
@@ -177,8 +155,10 @@ class LangevinOptimizer(torch.optim.Optimizer):
     def _check_group(self, group: Group, first_address: int) -> None:
         who = type(self).__name__
         check_group(who, group, first_address)
-        if "noise" in self.settings and group["noise"] not in (None, "corrected"):
-            condition = 'None or "corrected": an optimizer estimates the noise'
+        if "noise" in self.settings and group["noise"] not in NOISES:
+            condition = (
+                'None or "corrected" (or "corrected-diagonal"): an optimizer estimates the noise'
+            )
             raise needs(who, "noise", condition, group["noise"])
         kernel = self._kernel(group)  # checks the rest
         if kernel.traits.needs_energy or kernel.traits.group_size > 1:
@@ -199,9 +179,10 @@ class LangevinOptimizer(torch.optim.Optimizer):
             check_patterns(self.param_groups)
             self._checked |= changed
 
-    def _kernel(self, group: Group, noise: FollowedNoise = SUCCESSIVE) -> Kernel:
+    def _kernel(self, group: Group, noise: GradientNoise = SUCCESSIVE) -> Kernel:
         # JSON and some trainers turn the pair of betas into a list.
         values = [tuple(v) if isinstance(v := group[name], list) else v for name in self.settings]
+        values = ["corrected" if v == "corrected-diagonal" else v for v in values]
         arguments = type(self).builder, self.settings, group["temperature"], noise, *values
         try:
             return build_kernel(*arguments)
@@ -280,7 +261,16 @@ class LangevinOptimizer(torch.optim.Optimizer):
             args = cached.check(group, kernel, offsets, self.state)
             if args is not None:
                 return args
-        return entries_of(who, group, kernel, offsets, self.state)
+        return entries_of(who, group, self._kernels(group), offsets, self.state)
+
+    def _kernels(self, group: Group) -> list[Kernel]:
+        """Return the kernel of each parameter: another one in Kronecker blocks."""
+        kernel = self._kernel(group)
+        kernels, blocks = [kernel] * len(group["params"]), blocks_of(group)
+        rotated = self._kernel(group, ROTATED) if blocks else kernel
+        for number in (number for block in blocks for number in block):
+            kernels[number] = rotated
+        return kernels
 
     def _check_gradients(self, tensors: list[StepArgs | list[Entry]]) -> None:
         """Warn about gradients that are missing, not finite or clipped, in a few of the steps."""
@@ -303,41 +293,17 @@ class LangevinOptimizer(torch.optim.Optimizer):
         if isinstance(tensors, StepArgs):
             tensors.cached.update(group, tensors)
             return
-        is_stored = self._noise.store_variance(group, kernel, tensors, state)
+        self._cached_steps[number] = None
+        rotated = self._kernel(group, ROTATED) if blocks_of(group) else kernel
+        rest = update_blocks(who, group, rotated, tensors, state, self._noise.totals)
+        is_stored = self._noise.store_variance(group, kernel, rest, state)
         formula = self._kernel(group, MICRO_BATCHES) if is_stored else kernel
-        update(who, group, formula, [e for e in tensors if e.position.numel()])
+        update(who, group, formula, [e for e in rest if e.position.numel()])
         if kernel.state_names:
             for entry in tensors:
                 state[entry.parameter][STEPS] += 1
-        self._cached_steps[number] = CachedStep.of(group, kernel, offsets, tensors)
-
-    @torch.no_grad()
-    def observe(self) -> None:
-        """Record the accumulated gradients after the backward pass of a micro-batch.
-
-        Their differences give the variance of the sum, whatever the direction of the gradient and
-        its changes from step to step. Micro-batches must have equal size. Clipping or unscaling
-        before the step is detected and taken into account. A single one in a step has no variance:
-        successive gradients are then used, as without a call. `zero_grad` and `step` reset it.
-        """
-        for number, group in enumerate(self.param_groups):
-            self._noise.observe(number, group, self._kernel(group))
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Reset the gradients and the micro-batches of `observe`."""
-        super().zero_grad(set_to_none)
-        self._noise.forget()
-
-    def heat(self) -> list[MinibatchHeat]:
-        """Return the excess temperature of each group that minibatch noise causes, and its error.
-
-        The share is ``R s^2 / (2 τ)`` for noise of variance s^2 in the gradient of U. R, the total
-        response of θ to a gradient, is ε for SGLD, ``ε / (1 - β)`` for SGHMC, ``(1 + a G) ε`` with
-        a bias. It is known after 32 steps, and averages about 800. For SGNHT it is the same share
-        as for SGHMC, measured by the friction of the thermostat, which removes it.
-        """
-        groups = enumerate(self.param_groups)
-        return [self._noise.heat(k, group, self._kernel(group), self.state) for k, group in groups]
+        if len(rest) == len(tensors):
+            self._cached_steps[number] = CachedStep.of(group, kernel, offsets, tensors)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that the next step needs, as tensors and plain values (for `weights_only`)."""
@@ -355,86 +321,9 @@ class LangevinOptimizer(torch.optim.Optimizer):
         Raises:
             ValueError, TypeError: the state does not fit; nothing has changed.
         """
-        if not isinstance(state_dict, dict):
-            call = f"{type(self).__name__}.load_state_dict"
-            raise needs(call, "state_dict", "what state_dict() returned", state_dict, TypeError)
-        wide: dict[Tensor, dict[str, Any]] = {}
-
-        def check(_: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
-            groups, states = self._restored(state)
-            wide.update(states)
-            return {**state, "param_groups": groups}
-
-        def restore(_: torch.optim.Optimizer) -> None:
-            # torch has cast the state to the parameter's dtype, which rounds float32 averages.
-            self.state.update(wide)
-
-        hooks = (
-            self.register_load_state_dict_pre_hook(check),  # last of the pre-hooks
-            self.register_load_state_dict_post_hook(restore, prepend=True),
-        )
-        try:
+        with checked_loading(self, state_dict):
             super().load_state_dict(state_dict)
-        finally:
-            for hook in hooks:
-                hook.remove()
         self._has_started = False
-
-    def _restored(
-        self, state_dict: dict[str, Any]
-    ) -> tuple[list[Group], dict[Tensor, dict[str, Any]]]:
-        """Return the groups of a loaded state with their settings, and each parameter's state."""
-        who = type(self).__name__
-        call, saved_groups = f"{who}.load_state_dict", state_dict.get("param_groups")
-        if not isinstance(saved_groups, list) or not isinstance(state_dict.get("state"), dict):
-            raise needs(call, "state_dict", "what state_dict() returned", sorted(state_dict))
-        if len(saved_groups) != len(self.param_groups):
-            condition = f"{len(self.param_groups)} parameter groups"
-            raise needs(call, "state_dict", condition, len(saved_groups))
-        lists = [group.get("params", ()) for group in saved_groups if isinstance(group, dict)]
-        indices = [index for row in lists for index in row]
-        if len(set(indices)) < len(indices):
-            raise needs(call, "state_dict", "each parameter once", indices)
-        groups, states = [], {}
-        for number, (saved, now) in enumerate(zip(saved_groups, self.param_groups, strict=True)):
-            later = {"master": now["master"], **self.new_settings}
-            if "noise" in now:
-                later["noise"] = None
-            check_group_names(who, number, saved, now, later)
-            group = later | {
-                name: restored_setting(who, name, value, now.get(name))
-                for name, value in saved.items()
-            }
-            names = {"param_names": now.get("param_names"), **group}
-            self._check_group({**names, "params": now["params"]}, saved_groups[0]["first_address"])
-            groups.append(group)
-            kernel = self._kernel(group)
-            for index, parameter in zip(saved["params"], now["params"], strict=True):
-                if state := state_dict["state"].get(index):
-                    check_state_names(call, kernel, state)
-                    tensors = {name: value for name, value in state.items() if name != STEPS}
-                    check_state_tensors(call, parameter, tensors)
-                    copies = {name: copy_like(parameter, t) for name, t in tensors.items()}
-                    states[parameter] = {**state, **copies}
-        return groups, states
-
-    @property
-    def description(self) -> str:
-        """What each group samples, as text."""
-        return "\n".join(map(self._describe_group, range(len(self.param_groups))))
-
-    def describe(self) -> None:
-        """Print epsilon, noise scale, SDE, target and effective temperature of each group."""
-        print(self.description)
-
-    def _describe_group(self, number: int) -> str:
-        group = self.param_groups[number]
-        if float(group["lr"]) == 0:
-            return f"group {number}: lr 0, no updates"
-        is_observed = self._noise.watch(number, group).estimator == "micro-batches"
-        kernel = self._kernel(group, MICRO_BATCHES if is_observed else SUCCESSIVE)
-        heat = self._noise.heat(number, group, kernel, self.state)
-        return describe_group(number, group, kernel, heat)
 
 
 def _gradients(tensors: list[StepArgs | list[Entry]]) -> Iterator[tuple[Tensor, Tensor]]:

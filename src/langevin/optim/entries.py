@@ -5,6 +5,7 @@ Of a sharded parameter these are this rank's part, of one in half precision its 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -54,19 +55,23 @@ def aligned_gradient(parameter: Tensor) -> Tensor:
 
 
 def entries_of(
-    who: str, group: Group, kernel: Kernel, offsets: list[int], states: States
+    who: str,
+    group: Group,
+    kernels: Sequence[Kernel],
+    offsets: list[int],
+    states: States,
 ) -> list[Entry]:
     """Return the parameters of a group that have a gradient; new ones get their initial state."""
-    names = kernel.state_names
     epsilon = float(group["lr"]) / group["num_data"]
-    inputs: dict[int, StepInputs] = {}  # by the number of gradients seen: some parameters join late
+    # By kernel and the number of gradients seen: some parameters join late.
+    inputs: dict[tuple[int, int], StepInputs] = {}
     entries = []
-    for parameter, offset, prior in zip(
-        group["params"], offsets, named_priors(who, group), strict=True
+    for parameter, kernel, offset, prior in zip(
+        group["params"], kernels, offsets, named_priors(who, group), strict=True
     ):
         if parameter.grad is None:
             continue
-        state, steps = list[Tensor](), group["step"]
+        state, steps, names = list[Tensor](), group["step"], kernel.state_names
         if names:
             state, steps = _state_of(who, parameter, kernel, states[parameter])
         position, gradient, runs, rounded = parameter, parameter.grad, None, None
@@ -82,9 +87,10 @@ def entries_of(
         row = row_of(group, position, gradient, state, offset, runs)
         if row is None:
             _check_tensors(who, position, gradient, named)
-        if steps not in inputs:
-            inputs[steps] = kernel.inputs(group["step"], seen=steps, step_size=epsilon)
-        now = inputs[steps]
+        at = id(kernel), steps
+        if at not in inputs:
+            inputs[at] = kernel.inputs(group["step"], seen=steps, step_size=epsilon)
+        now = inputs[at]
         entries.append(
             Entry(parameter, position, gradient, state, offset, runs, now, prior, row, rounded)
         )

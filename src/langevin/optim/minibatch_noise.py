@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import bisect
+import math
 import warnings
-from collections.abc import Sequence
-from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import torch
@@ -17,81 +15,59 @@ from langevin.execution.fused import Entry, wide_dtype
 from langevin.execution.shards import local_part
 from langevin.kernels import Kernel, StepInputs
 from langevin.kernels.base import NoiseMeter
+from langevin.kernels.invariant import Invariant
 from langevin.optim.entries import States, aligned_gradient
+from langevin.optim.kronecker import Totals, blocks_of
 from langevin.optim.settings import SUCCESSIVE, Group
 from langevin.optim.state import STEPS
+from langevin.optim.watch import FRICTION, PERIOD, SumVariance, Watch, sizes_of
 
-__all__ = ["MinibatchHeat", "MinibatchNoise", "SumVariance", "Watch", "is_observed"]
+__all__ = ["MinibatchHeat", "MinibatchNoise", "is_observed"]
 
-RUNS, RUN = 32, 32
-"""Observed elements: at most so many runs of so many consecutive elements."""
+EARLY, LATE_PERIOD = 4096, 64
+"""Later than the first 4,096 steps, 64 steps between estimates, not `PERIOD`."""
 
-PERIOD, EARLY, LATE_PERIOD = 16, 4096, 64
-"""Steps between estimates, each from three successive gradients: 16 in the first 4,096, then 64."""
+MAX_EXCESS, MAX_DIAGONAL, MAX_ROTATED = 0.1, 0.3, 10.0
+"""Limits of a warning: what remains; and before it is corrected, elementwise or rotated."""
 
-ENOUGH = 16
-"""Estimates before the first warning: 256 steps."""
-
-MAX_SHARE, MAX_CORRECTED = 0.1, 0.3
-"""Shares of the temperature above which a warning follows, without and with a correction."""
-
-_FRICTION = "the thermostat's friction"
-_SLOWEST = 0.02  # weight of an estimate in the averages, which span about 50 of them
-_ERRORS = 2.0  # standard errors by which a share must exceed the limit
-_LARGE = 2**16  # elements; larger parameters are sliced, not copied
+_ERRORS = 2.0  # standard errors by which a limit must be exceeded
 
 
 class MinibatchHeat(NamedTuple):
-    """Excess temperature of a group, caused by minibatch noise, as a share of the temperature.
+    """What minibatch noise adds to a group's draws, relative to the posterior.
 
     It holds for data drawn with replacement, in directions that relax over many steps. Reshuffled
-    epochs add less.
+    epochs add less. The derivation is in docs/theory.md, section 6.
 
     Example:
-        >>> print(MinibatchHeat(0.029, 0.002, "successive gradients", is_corrected=False))
-        0.029 ± 0.002 of the temperature, from successive gradients
+        >>> print(MinibatchHeat(0.4, 0.1, 0.4, 0.03, 0.01, "micro-batches", False))
+        0.4 ± 0.1 of the variance of predictions; mean over elements 0.03 ± 0.01, from micro-batches
     """
 
-    share: float  # mean over the observed elements; NaN if not (yet) known
+    predictions: float  # excess variance of predictions that remains; NaN if not (yet) known
+    predictions_error: float
+    before: float  # the same before a correction
+    share: float  # excess temperature, mean over the observed elements; before a correction
     error: float  # its standard error
     estimator: str  # "successive gradients", "micro-batches", "the thermostat's friction" or ""
     is_corrected: bool  # whether the step corrects for it: noise="corrected", or a thermostat
+    effective_parameters: float = math.nan  # of the observed elements
 
     def __str__(self) -> str:
-        """Return the share, its error and the estimator."""
+        """Return the shares, their errors and the estimator."""
         if not self.estimator:
             return "unknown (too few steps, temperature 0, or not defined for this sampler)"
-        kept = ", corrected element by element" if self.is_corrected else ""
-        share = f"{self.share:.2g} ± {self.error:.1g} of the temperature"
-        return f"{share}{kept}, from {self.estimator}"
+        share = f"mean over elements {self.share:.2g} ± {self.error:.1g}, from {self.estimator}"
+        if math.isnan(self.predictions):
+            return f"unknown for predictions; {share}"
+        known = f"{self.predictions:.2g} ± {self.predictions_error:.1g}"
+        if self.is_corrected:
+            known = f"{self.before:.2g} before the correction, at least {known} after it,"
+        return f"{known} of the variance of predictions; {share}"
 
 
-class SumVariance:
-    """The variance of a sum of independent gradients, from its partial sums (Welford 1962).
-
-    Args:
-        like: a tensor of its shape.
-        count: how many gradients came before, all zero.
-    """
-
-    def __init__(self, like: Tensor, count: int = 0) -> None:
-        """Start with a sum of zero."""
-        self.total, self.squares, self.count = torch.zeros_like(like), torch.zeros_like(like), count
-
-    def add(self, total: Tensor) -> None:
-        """Add the next partial sum."""
-        if self.count:
-            # The gradient, minus the mean of those before.
-            deviation = total - self.total * (1 + 1 / self.count)
-            self.squares += deviation.square() * (self.count / (self.count + 1))
-        self.total.copy_(total)
-        self.count += 1
-
-    def variance(self, total: Tensor) -> Tensor:
-        """Return the variance of the sum, which clipping or unscaling has changed to `total`."""
-        seen = torch.dot(self.total.flatten(), self.total.flatten())
-        factor = torch.where(seen > 0, torch.dot(self.total.flatten(), total.flatten()) / seen, 1.0)
-        return self.squares * (self.count / (self.count - 1)) * factor.square()
+_NAN = math.nan
+_UNKNOWN = MinibatchHeat(_NAN, _NAN, _NAN, _NAN, _NAN, estimator="", is_corrected=False)
 
 
 def is_observed(step: int) -> bool:
@@ -107,13 +83,14 @@ class MinibatchNoise:
         """Start without observations."""
         self.watches: dict[int, Watch] = {}
         self.sums: dict[Tensor, SumVariance] = {}  # micro-batches so far, where they are corrected
+        self.totals: Totals = {}  # the same of Kronecker blocks
         self.has_batches = False  # whether `observe` was called in this step
 
     def watch(self, number: int, group: Group) -> Watch:
         """Return the watch of a group; a new one if parameters have changed size."""
         watch = self.watches.get(number)
         is_due = group["step"] % PERIOD == 0
-        if watch is None or (is_due and watch.sizes != _sizes(group["params"])):
+        if watch is None or (is_due and watch.sizes != sizes_of(group["params"])):
             watch = self.watches[number] = Watch(group["params"])
         return watch
 
@@ -123,18 +100,23 @@ class MinibatchNoise:
         self.watch(number, group).observe(group["params"])
         if kernel.gradient_noise is None:
             return
+        rotated = {group["params"][number] for block in blocks_of(group) for number in block}
         counts = [self.sums[p].count for p in group["params"] if p in self.sums]
         count = max(counts, default=0)
         for parameter in group["params"]:
             if parameter.grad is not None:
                 gradient = local_part(aligned_gradient(parameter))
                 total = gradient.to(wide_dtype(parameter.dtype))
-                self.sums.setdefault(parameter, SumVariance(total, count)).add(total)
+                if parameter in rotated:
+                    self.totals.setdefault(parameter, []).append(total.clone())
+                else:
+                    self.sums.setdefault(parameter, SumVariance(total, count)).add(total)
 
     def forget(self) -> None:
         """Drop the micro-batches of this step."""
         self.has_batches = False
         self.sums.clear()
+        self.totals.clear()
         for watch in self.watches.values():
             watch.batches = None
 
@@ -145,26 +127,86 @@ class MinibatchNoise:
         watch = self.watch(number, group)
         if not isinstance(kernel, NoiseMeter):
             is_due = watch.step(group["params"], group["step"])
+            if isinstance(kernel, Invariant) and group["step"] % PERIOD == 2:
+                self._add_velocity(watch, group, states)
         elif is_due := group["step"] % PERIOD == PERIOD - 1:
+            watch.look(group["params"])
             observed = self._observed(number, group, kernel, states)
             is_due = watch.take(None if observed is None else kernel.noise_share(*observed))
         if is_due:
-            watch.warn(who, number, float(group["lr"]), self.heat(number, group, kernel, states))
+            heat = self.heat(number, group, kernel, states)
+            is_rotated = bool(blocks_of(group))
+            watch.has_warned = _warn(who, number, float(group["lr"]), heat, is_rotated)
 
     def heat(self, number: int, group: Group, kernel: Kernel, states: States) -> MinibatchHeat:
-        """Return the excess temperature of a group."""
+        """Return what minibatch noise adds to the draws of a group.
+
+        With R the total response of θ to a gradient, the excess covariance E of θ and the Hessian H
+        fulfil ``tr(H E) = sum_i R_i s_i^2 / 2``, so the variance of predictions exceeds the right
+        one by ``sum_i R_i s_i^2 / (2 τ)`` over the effective number of parameters.
+        """
         observed = self._observed(number, group, kernel, states)
         response = None if observed is None else kernel.total_response(*observed)
-        is_corrected = kernel.gradient_noise is not None
+        tau, scale = group["temperature"], group["num_data"]
         watch = self.watch(number, group)
-        return watch.heat(response, group["num_data"], group["temperature"], is_corrected)
+        shares = watch.shares(response, scale, tau)
+        is_corrected = kernel.gradient_noise is not None or watch.estimator == FRICTION
+        if shares is None:
+            return _UNKNOWN._replace(is_corrected=is_corrected)
+        elements, relative = len(shares), watch.relative_error()
+        mean, total = float(shares.mean()), float(shares.sum())
+        heat = _UNKNOWN._replace(
+            share=mean,
+            error=mean * relative,
+            estimator=watch.estimator,
+            is_corrected=is_corrected,
+        )
+        work = watch.effective.mean()
+        if work is None:
+            return heat
+        # In directions that many elements share, a correction of each of them takes off only the
+        # mean over all directions.
+        rotated = [number for block in blocks_of(group) for number in block]
+        is_rotated = torch.isin(watch.owners.to(shares.device), torch.tensor(rotated).to(shares))
+        diagonal = float(shares[~is_rotated].sum()) if is_corrected else 0.0
+        plain = 0.0 if is_corrected else total
+        if isinstance(kernel, Invariant) and not is_corrected:
+            share, unsure = _kinetic_share(watch, kernel, total)
+            plain, relative = share * plain, math.hypot(relative, unsure)
+        cold = (kernel.effective_temperature or tau) / tau
+        measured, doubt = (scale * value / tau for value in work)
+
+        def parameters(value: float) -> float:
+            found = (value - diagonal - plain) / (cold - diagonal / elements)
+            return min(max(found, doubt, 1e-9), elements)
+
+        effective, most = parameters(measured), parameters(measured + doubt)
+        remains = plain + diagonal * (1 - effective / elements)
+        relative = math.hypot(relative, effective / most - 1)
+        return heat._replace(
+            predictions=remains / effective,
+            predictions_error=remains / effective * relative,
+            before=(total if is_corrected else plain) / effective,
+            effective_parameters=effective,
+        )
+
+    def _add_velocity(self, watch: Watch, group: Group, states: States) -> None:
+        """Add the kinetic energy of an invariant form, which minibatch noise raises."""
+        velocity = watch.gather([states.get(p, {}).get("velocity") for p in group["params"]])
+        if velocity is not None:
+            energy = float(torch.dot(velocity, velocity)) / group["temperature"]
+            watch.kinetic.add(energy - len(velocity))
 
     def _observed(
         self, number: int, group: Group, kernel: Kernel, states: States
     ) -> tuple[tuple[Tensor, ...], StepInputs] | None:
         """Return the kernel's state of the observed elements, if complete, and its inputs."""
         watch, own = self.watch(number, group), [states.get(p, {}) for p in group["params"]]
-        columns = [watch.gather([state.get(name) for state in own]) for name in kernel.state_names]
+        noise_names = kernel.gradient_noise.state_names if kernel.gradient_noise else ()
+        names = [name for name in kernel.state_names if name not in noise_names]
+        columns = [watch.gather([state.get(name) for state in own]) for name in names]
+        # The response does not depend on the noise, whose estimates differ between parameters.
+        columns += [None if not columns else columns[0]] * len(noise_names)
         known = tuple(tensor for tensor in columns if tensor is not None)
         epsilon = float(group["lr"]) / group["num_data"]
         inputs = kernel.inputs(group["step"], step_size=epsilon)
@@ -185,177 +227,52 @@ class MinibatchNoise:
         return True
 
 
-def _sizes(parameters: Sequence[Tensor]) -> list[int]:
-    """Return the number of elements of each parameter on this rank."""
-    return [local_part(parameter).numel() for parameter in parameters]
+def _kinetic_share(watch: Watch, kernel: Invariant, total: float) -> tuple[float, float]:
+    """Return how much of the noise's heat arrives, and the error; 1 where it is not known well.
 
-
-class Watch:
-    """The gradient noise of a few elements of a group.
-
-    Three successive gradients give ``(g1 - (g0 + g2) / 2)^2 / 1.5``, whose mean is the noise
-    variance: linear trends cancel. Micro-batches give it without trends.
-
-    Args:
-        parameters: of the group.
+    In directions that relax faster than the momentum forgets, less of it does. The velocity has
+    nearly the same excess there as the position (docs/theory.md, section 6).
     """
+    found = watch.kinetic.mean() if kernel.is_plain else None
+    if found is None or total <= 0 or kernel.average.smoothing < 0.5:
+        return 1.0, 0.0
+    share, error = (value / (total * kernel.average.smoothing**2) for value in found)
+    if error > 0.5:
+        return 1.0, 0.0
+    return min(max(share, error), 1.0), error / max(share, error)
 
-    def __init__(self, parameters: Sequence[Tensor]) -> None:
-        """Choose evenly spaced runs of elements, the same in every run."""
-        self.sizes = _sizes(parameters)
-        ends = list(accumulate(self.sizes, initial=0))
-        self._slices: list[tuple[int, int, int]] = []  # parameter, first element, end
-        for a, b in pairwise(ends[-1] * k // RUNS for k in range(RUNS + 1)):
-            number = bisect.bisect_right(ends, a) - 1
-            if a < b and (
-                local_part(parameters[number]).is_contiguous() or self.sizes[number] <= _LARGE
-            ):
-                begin, end = ends[number : number + 2]
-                self._slices.append((number, a - begin, min(b, end, a + RUN) - begin))
-        self._parameters = sorted({number for number, _, _ in self._slices})
-        # Of small parameters, one copy of all and one index take less time than up to 32 slices.
-        sizes = [self.sizes[number] for number in self._parameters]
-        starts = dict(zip(self._parameters, accumulate(sizes, initial=0), strict=False))
-        self._small = sum(sizes)
-        self._index: Tensor | None = None
-        if self._slices and self._small <= _LARGE:
-            index = [torch.arange(a, b) + starts[number] for number, a, b in self._slices]
-            self._index = torch.cat(index)
-        self.estimator = ""
-        self.count = 0  # estimates so far
-        self._recent: list[Tensor] = []
-        self.batches: SumVariance | None = None
-        self._compared = 0.0  # share at the last comparison with the limit
-        self._has_warned = False
 
-    def gather(self, tensors: Sequence[Tensor | None]) -> Tensor | None:
-        """Return the observed elements in float64; None if a tensor is missing."""
-        whole: dict[int, Tensor] = {}
-        for number in self._parameters:
-            tensor = local_part(tensors[number])
-            if tensor is None or tensor.layout != torch.strided or tensor.is_meta:
-                return None
-            whole[number] = tensor.reshape(-1)
-        if len({tensor.device for tensor in whole.values()}) != 1:
-            return None
-        if self._index is not None and sum(map(Tensor.numel, whole.values())) == self._small:
-            everything = torch.cat(list(whole.values()))
-            return everything[self._index.to(everything.device)].double()
-        return torch.cat([whole[number][begin:end] for number, begin, end in self._slices]).double()
-
-    def observe(self, parameters: Sequence[Tensor]) -> None:
-        """Add the partial sum of gradients after a micro-batch."""
-        total = self.gather([parameter.grad for parameter in parameters])
-        if total is not None:
-            self.batches = SumVariance(total) if self.batches is None else self.batches
-            self.batches.add(total)
-
-    def step(self, parameters: Sequence[Tensor], number: int) -> bool:
-        """Use the gradients of a step if one is due; return whether to compare with the limit."""
-        batches, phase = self.batches, number % PERIOD
-        self.batches = None
-        has_batches = batches is not None and batches.count > 1
-        found = None
-        if has_batches or phase < 3:
-            found = self.gather([parameter.grad for parameter in parameters])
-        if batches is not None and has_batches and found is not None:
-            self._add(batches.variance(found), "micro-batches")
-        elif phase < 3:
-            self._recent = [*(self._recent if phase else []), *([] if found is None else [found])]
-            if phase < 2 or len(self._recent) < 3:
-                return False
-            first, middle, last = self._recent
-            self._recent = []
-            self._add((middle - (first + last) / 2).square() / 1.5, "successive gradients")
-        else:
-            return False
-        return not self._has_warned and self.count >= ENOUGH and self.count % ENOUGH == 0
-
-    def take(self, share: Tensor | None) -> bool:
-        """Add the share that a thermostat measures; return whether to compare with the limit."""
-        self.batches = None
-        if share is None:
-            return False
-        self._add(share, _FRICTION)
-        if self.count % ENOUGH:
-            return False
-        # After a start far from the mode, friction falls slowly. While it changes, it measures more
-        # than minibatch noise.
-        before, self._compared = self._compared, float(self._variance.mean())
-        return not self._has_warned and abs(self._compared - before) < 0.2 * self._compared
-
-    def _add(self, found: Tensor, estimator: str) -> None:
-        if estimator != self.estimator:
-            self.estimator, self.count = estimator, 0
-            self._variance = torch.zeros_like(found)
-            self._size, self._size_square = found.new_zeros(()), found.new_zeros(())
-        found = torch.where(torch.isfinite(found), found, self._variance)
-        self.count += 1
-        # The first values of a friction are from before convergence: they count for less.
-        weight = 2 / (self.count + 1) if estimator == _FRICTION else 1 / self.count
-        rate, size = max(weight, _SLOWEST), found.mean()
-        self._variance = self._variance + rate * (found - self._variance)
-        self._size = self._size + rate * (size - self._size)
-        self._size_square = self._size_square + rate * (size * size - self._size_square)
-
-    def heat(
-        self, response: Tensor | float | None, scale: float, temperature: float, is_corrected: bool
-    ) -> MinibatchHeat:
-        """Return the excess temperature, as a share.
-
-        Args:
-            response: total response of the kernel to a gradient in these elements; None if unknown.
-            scale: factor from a gradient of the loss to one of U.
-            temperature: of the target.
-            is_corrected: whether the step corrects for the noise.
-        """
-        if self.count < 2 or temperature == 0:
-            return MinibatchHeat(torch.nan, torch.nan, "", is_corrected)
-        if self.estimator == _FRICTION:
-            # Values of one element are correlated, elements are not.
-            shares, error = self._variance, torch.nan
-            if shares.numel() > 1:
-                error = float(shares.std()) / shares.numel() ** 0.5
-            return MinibatchHeat(float(shares.mean()), error, self.estimator, is_corrected=True)
-        if response is None:
-            return MinibatchHeat(torch.nan, torch.nan, "", is_corrected)
-        share = float((self._variance * response).mean()) * scale**2 / (2 * temperature)
-        size, square = float(self._size), float(self._size_square)
-        number = min(self.count, 2 / _SLOWEST - 1)  # equivalent number of equal weights
-        relative = 0.0
-        if size > 0:
-            relative = (max(square - size * size, 0.0) / (number - 1)) ** 0.5 / size
-        return MinibatchHeat(share, share * relative, self.estimator, is_corrected)
-
-    def warn(self, who: str, number: int, lr: float, heat: MinibatchHeat) -> None:
-        """Warn once if the excess temperature is above the limit."""
-        limit = MAX_CORRECTED if heat.is_corrected else MAX_SHARE
-        if not heat.share - _ERRORS * heat.error > limit:
-            return
-        self._has_warned = True
-        size = f"{heat.share:.0%} ± {heat.error:.0%}"
-        if heat.estimator == _FRICTION:
-            text = (
-                " before the thermostat removes it, element by element. If noise is correlated "
-                "between elements, variances of single elements stay right, but those of "
-                "predictions do not. Use a smaller lr or a larger batch."
-            )
-        elif heat.is_corrected:
-            text = (
-                " before the correction, which is exact if the noise of elements is independent. "
-                "If it is not, half of it may remain (at 30 %, +27 % of the variance in the worst "
-                "direction). Use a smaller lr or a larger batch."
-            )
-        else:
-            text = (
-                "; less if epochs are reshuffled, not drawn with replacement. In directions of "
-                "small curvature, the variance of the draws is too large by as much. Use a smaller "
-                "lr, a larger batch, or MSGLD, ASGLD or AdaMaxSGLD with invariant=True, "
-                'noise="corrected".'
-            )
-        warnings.warn(
-            f"{who}: minibatch noise adds {size} to the temperature (group {number}, "
-            f"lr {lr:g}){text}",
-            TrustWarning,
-            stacklevel=level_of_caller(),
+def _warn(who: str, number: int, lr: float, heat: MinibatchHeat, is_rotated: bool) -> bool:
+    """Warn if the excess is above a limit; return whether it is."""
+    factor = (
+        max(0.0, 1 - _ERRORS * heat.predictions_error / heat.predictions)
+        if heat.predictions
+        else 0.0
+    )
+    excess, share = heat.predictions * factor, heat.share - _ERRORS * heat.error
+    limit = MAX_DIAGONAL if heat.is_corrected else MAX_EXCESS
+    too_much = excess > limit or (share > limit and not is_rotated)
+    too_much |= is_rotated and heat.before > MAX_ROTATED
+    if not too_much:
+        return False
+    size = f"{heat.predictions:.0%} ± {heat.predictions_error:.0%}"
+    if heat.is_corrected:
+        by = "the thermostat" if heat.estimator == FRICTION else "the correction"
+        text = (
+            f"{by} of single elements does not see noise that elements share, and the Kronecker "
+            "eigenbasis not all of it. Use a smaller lr or a larger batch."
         )
+        size += f" ({heat.before:.0%} before the correction)"
+    else:
+        text = (
+            "less if epochs are reshuffled, not drawn with replacement. Use a smaller lr, a larger "
+            'batch, or MSGLD, ASGLD or AdaMaxSGLD with invariant=True, noise="corrected".'
+        )
+    warnings.warn(
+        f"{who}: minibatch noise adds {size} to the variance of predictions and "
+        f"{heat.share:.0%} ± {heat.error:.0%} to the mean temperature of elements (group {number}, "
+        f"lr {lr:g}); {text}",
+        TrustWarning,
+        stacklevel=level_of_caller(),
+    )
+    return True

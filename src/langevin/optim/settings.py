@@ -10,13 +10,14 @@ from torch import Tensor
 
 from langevin.checks import check_bool, check_integer, check_number, needs
 from langevin.kernels import Kernel
-from langevin.kernels.gradient_noise import FollowedNoise
+from langevin.kernels.gradient_noise import FollowedNoise, GivenFriction, GradientNoise
 from langevin.optim.addresses import BLOCK, MAX_ADDRESS, Group
 from langevin.random.address import MAX_CHAIN, MAX_SEED, MAX_STEP
 from langevin.targets import priors
 from langevin.targets.priors import PlacedPrior, Prior, check_any_prior, place
 
-__all__ = ["CHECKED", "DEFAULTS", "MICRO_BATCHES", "REPLACEMENTS", "SUCCESSIVE", "Common", "Group"]
+__all__ = ["CHECKED", "DEFAULTS", "MICRO_BATCHES", "REPLACEMENTS", "ROTATED", "SUCCESSIVE"]
+__all__ += ["NOISES", "Common", "Group"]
 __all__ += ["build_kernel", "check_group", "check_patterns", "describe_group", "named_priors"]
 __all__ += ["prior_of_weight_decay", "refuse_unknown"]
 
@@ -27,6 +28,12 @@ CHECKED = (
 
 SUCCESSIVE, MICRO_BATCHES = FollowedNoise(), FollowedNoise(is_given=True)
 """The gradient noise of a kernel, estimated from successive gradients or by `observe`."""
+
+ROTATED = GivenFriction()
+"""The gradient noise of a kernel that takes its friction from `langevin.optim.kronecker`."""
+
+NOISES = (None, "corrected", "corrected-diagonal")
+"""Values of the setting `noise`."""
 
 REPLACEMENTS = {
     "momentum": "SGHMC(beta=...) for inertia or MSGLD(beta=..., bias_factor=...) for the paper's "
@@ -43,7 +50,25 @@ DEFAULTS = {
 
 
 class Common(TypedDict, total=False):
-    """The arguments that every sampling optimizer takes."""
+    """The arguments that every sampling optimizer takes.
+
+    - `num_data`: N, the size of the training set (of a language model: the number of tokens that
+      the loss averages over).
+    - `temperature`: tau; 0 makes the sampler an optimizer.
+    - `prior`: one of `langevin.priors`, or any object with their two methods; None is flat. For
+      `by_name` give the parameters with their names, ``model.named_parameters()``. It may be
+      changed during a run: ``group["prior"] = ...``.
+    - `seed`: an int in [0, 2**64).
+    - `chain`: an int in [0, 2**32): which of the runs with this seed.
+    - `first_address`: address of the first element, in 32-bit words, a multiple of 4; later groups
+      continue it.
+    - `fused`: None uses fused CPU code, or generated code on a GPU, where possible; False always
+      uses plain torch; True fails where fused CPU code is impossible.
+    - `master`: update parameters in half precision through a float32 copy in the state, so that
+      steps below their spacing add up; False saves these four bytes per element.
+    - `weight_decay`: w > 0 is the prior N(0, 1 / (w num_data)), as in SGD; for trainers that set
+      it.
+    """
 
     num_data: Required[int]
     temperature: float
@@ -135,7 +160,7 @@ def build_kernel(
     builder: Callable[..., Kernel],
     names: tuple[str, ...],
     temperature: float,
-    noise: FollowedNoise,
+    noise: GradientNoise,
     *values: object,
 ) -> Kernel:
     """Build the kernel of a group's settings. Its step size is unused: lr may change any time."""

@@ -17,17 +17,33 @@ from langevin.kernels import Kernel, schedules
 from langevin.optim.settings import Group
 from langevin.targets import priors
 
-__all__ = ["MASTER", "STEPS", "check_group_names", "check_state_names", "check_state_tensors"]
-__all__ += ["copy_like", "local_copy", "plain_setting", "restored_setting"]
+__all__ = ["ESTIMATES", "MASTER", "STEPS", "check_group_names", "check_state_names"]
+__all__ += ["check_state_tensors", "copy_like", "local_copy", "plain_setting"]
+__all__ += ["BLOCK_STEPS", "LIMIT", "basis_size", "restored_setting", "wide_copy"]
 
 STEPS = "steps"  # in a parameter's state: how many gradients it has seen
 MASTER = "master"  # in the state of a parameter in half precision: its float32 copy
+BLOCK_STEPS = "block_steps"  # gradients that a block's estimates have seen
+LIMIT = 256
+"""Largest side of a matrix that is rotated: eigenvectors of larger ones cost too much."""
+
+ESTIMATES = (
+    "block_variance", "block_square", "block_gradient", "block_position",
+    "left_basis", "left_factor", "right_basis", "right_factor",
+)  # fmt: skip
+"""The noise of a block, in the state of its first parameter (`langevin.optim.kronecker`)."""
+
 _USER = "user"  # kind of a setting whose class is not part of the library
 
 
 def copy_like(parameter: Tensor, value: Tensor) -> Tensor:
     """Copy `value`, whole or sharded, to the parameter's layout, device, shards and wide dtype."""
     return local_copy(parameter, local_part(like_shard(value, parameter)))
+
+
+def wide_copy(parameter: Tensor, value: Tensor) -> Tensor:
+    """Copy `value` to the parameter's device and wide dtype."""
+    return value.detach().to(parameter.device, wide_dtype(parameter.dtype), copy=True)
 
 
 def local_copy(parameter: Tensor, value: Tensor) -> Tensor:
@@ -40,24 +56,50 @@ def local_copy(parameter: Tensor, value: Tensor) -> Tensor:
 def check_state_names(call: str, kernel: Kernel, state: dict[str, Any]) -> None:
     """Fail when a parameter's state does not have the names that the kernel needs."""
     wanted = [*kernel.state_names, STEPS] if kernel.state_names else []
-    if state.keys() - {MASTER} != set(wanted):
+    if state.keys() - {MASTER, BLOCK_STEPS, *ESTIMATES} != set(wanted):
         raise needs(call, "state", f"the entries {wanted} of {kernel.name}", sorted(state))
     if wanted:
         check_integer(call, STEPS, state[STEPS], 0)
+    if state.keys() & {BLOCK_STEPS, *ESTIMATES}:
+        if missing := sorted({BLOCK_STEPS, *ESTIMATES} - state.keys()):
+            raise needs(call, "state", f"the entries {missing} of a block", sorted(state))
+        check_integer(call, BLOCK_STEPS, state[BLOCK_STEPS], 0)
 
 
 def check_state_tensors(call: str, parameter: Tensor, state: dict[str, Any]) -> None:
     """Fail when an entry of a state is not a dense floating-point tensor of the right shape."""
+    estimates = [state[name] for name in ESTIMATES if name in state]
+    shapes = _shapes_of_estimates(parameter, estimates[0]) if estimates else {}
     for name, value in state.items():
-        if not isinstance(value, Tensor) or value.shape != parameter.shape:
+        shape = shapes.get(name, tuple(parameter.shape))
+        if not isinstance(value, Tensor) or value.shape != shape:
             found = tuple(value.shape) if isinstance(value, Tensor) else value
-            condition = f"{name!r} of the parameter's shape {tuple(parameter.shape)}"
+            condition = f"{name!r} of the parameter's shape {shape}"
+            if name in shapes:
+                condition = f"{name!r} of the shape {shape}"
             raise needs(call, "state", condition, found)
         has_values = not value.is_meta or parameter.is_meta
         if not (value.is_floating_point() and value.layout == torch.strided and has_values):
             condition = f"{name!r} as a dense floating-point tensor with values"
             found = f"{value.dtype}, {value.layout} on {value.device.type}"
             raise needs(call, "state", condition, found)
+
+
+def _shapes_of_estimates(parameter: Tensor, first: Any) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a block's estimates, given the first of them."""
+    outs = parameter.shape[0] if parameter.ndim else 1
+    ins = parameter.numel() // max(outs, 1)
+    if isinstance(first, Tensor) and first.shape == (outs, ins + 1):  # with a bias
+        ins += 1
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(ESTIMATES[:4], (outs, ins))
+    for side, size in (("left", basis_size(outs)), ("right", basis_size(ins))):
+        shapes |= {f"{side}_basis": (size, size), f"{side}_factor": (size, size)}
+    return shapes
+
+
+def basis_size(side: int) -> int:
+    """Return the size of the eigenbasis of a side of a matrix: 0 if it is not rotated."""
+    return side if 1 < side <= LIMIT else 0
 
 
 def plain_setting(value: Any) -> Any:

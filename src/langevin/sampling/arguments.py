@@ -18,9 +18,10 @@ from langevin.random.address import MAX_CHAIN, check_seed
 from langevin.sampling.config import Adaptation, Keep, MetricSetting, RunConfig
 from langevin.sampling.progress import Progress
 from langevin.targets import Target
-from langevin.targets.base import check_dim, check_target
+from langevin.targets.base import check_dim, check_target, own_data
 from langevin.targets.gradients import BATCHES, GradientFn
 from langevin.targets.metric import as_metric
+from langevin.targets.parameterisation import starting_coordinates
 
 __all__ = ["Settings", "check_evaluation", "check_parts", "configure"]
 
@@ -30,9 +31,9 @@ CHAINS, DRAWS = 8, 1000
 class Settings(TypedDict, total=False):
     """The arguments of `sample` beside the target."""
 
-    data: Any
+    data: object
     sampler: Kernel | None
-    init: Tensor | Mapping[str, Any] | str | None
+    init: Tensor | Mapping[str, object] | str | None
     chains: int | None
     num_draws: int | None
     num_steps: int | None
@@ -48,7 +49,7 @@ class Settings(TypedDict, total=False):
     out: str | Path | None
     compile: bool | str
     progress: Progress
-    engine: Any
+    engine: object
     block_size: int | None
 
 
@@ -82,15 +83,21 @@ def configure(target: Target, given: Settings) -> tuple[RunConfig, Adaptation]:
     elif batches == "reshuffled" and kernel.traits.needs_full_energy:
         what = f'"white" or "auto" for {kernel.name}, which needs independent minibatches'
         raise needs("sample", "batches", what, batches)
+    centre = _centre(sampler, control_variate, position, batch_size)
+    adapts = sampler is None and isinstance(metric, str)  # a given metric has coordinates
+    coordinates, names = starting_coordinates("sample", target, adapts)
+    if coordinates is not None:
+        starts, centre = (None if x is None else coordinates.position(x) for x in (starts, centre))
+        position = position if starts is None else starts
+        target = coordinates
     config = RunConfig(
         kernel.for_run(warmup, position), steps, warmup, thin, seed,
-        range(first_chain, first_chain + len(position)), keep, batch_size,
-        _centre(sampler, control_variate, position, batch_size),
+        range(first_chain, first_chain + len(position)), keep, batch_size, centre,
         num_data=len(columns[0]) if columns else None,
-        batches=_resolve_batches(batches, batch_size, corrects),
+        batches=_resolve_batches(batches, batch_size, corrects), coordinates=coordinates,
     )  # fmt: skip
     adaptation = Adaptation(
-        target, columns, position, starts, metric, progress,
+        target, columns, position, starts, metric, progress, names=tuple(names),
         moves_chains=sampler is None and given["init"] is None,
         uses_control_variates=isinstance(control_variate, str),
         is_compiled=sampler is None and compile is not False and position.is_cpu,
@@ -105,6 +112,7 @@ def check_parts(who: str, kernel: Any, target: Any, data: Any, progress: Any) ->
         raise needs(who, "target", what, target.name, TypeError)
     if not isinstance(kernel, Kernel):
         raise needs(who, "sampler", "a sampler such as sgld(step_size=...)", kernel, TypeError)
+    data = own_data(target, data)
     check_target(who, target, data)
     if kernel.traits.num_noises > len(UPDATE_NOISES):
         what = f"one with at most {len(UPDATE_NOISES)} noises per element"
@@ -155,7 +163,7 @@ def check_evaluation(
         raise needs("sample", "init", what, shown)
 
 
-def _check_choices(keep: Any, compile: Any) -> None:
+def _check_choices(keep: object, compile: object) -> None:
     if not callable(keep) and not (isinstance(keep, str) and keep in ("positions", "moments")):
         what = '"positions", "moments" or a function of one position'
         raise needs("sample", "keep", what, keep)
@@ -238,7 +246,7 @@ def _check_chains(kernel: Kernel, count: int, first_chain: int) -> None:
         raise needs("sample", "first_chain", what, first_chain)
 
 
-def _check_metric(metric: Any, kernel: Kernel, position: Tensor) -> None:
+def _check_metric(metric: object, kernel: Kernel, position: Tensor) -> None:
     if metric is not None:
         Scaled.check(kernel)
     if isinstance(metric, str):
@@ -267,7 +275,7 @@ def _check_batch_size(kernel: Kernel, columns: Sequence[Tensor], batch_size: Any
 
 
 def _centre(
-    sampler: Kernel | None, control_variate: Any, position: Tensor, batch_size: Any
+    sampler: Kernel | None, control_variate: object, position: Tensor, batch_size: object
 ) -> Tensor | None:
     """Return the centre of control variates; without a sampler the adaptation may find one."""
     if control_variate is None or (isinstance(control_variate, str) and control_variate == "auto"):
@@ -288,7 +296,7 @@ def _centre(
     return mode
 
 
-def _resolve_batches(batches: Any, batch_size: int | None, corrects: bool) -> str:
+def _resolve_batches(batches: object, batch_size: int | None, corrects: bool) -> str:
     """Return how minibatches are drawn; "auto" takes what the sampler needs."""
     if batches not in ("auto", *BATCHES):
         raise needs("sample", "batches", f"one of {', '.join(('auto', *BATCHES))}", batches)

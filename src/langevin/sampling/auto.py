@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -13,7 +13,9 @@ from torch import Tensor
 from langevin.adaptation import (
     AFTER_WARMUP,
     MOST,
+    Coordinates,
     WarmupResult,
+    describe_weights,
     describe_work,
     find_step_size,
     noisy_size,
@@ -22,6 +24,9 @@ from langevin.adaptation import (
     stationary_error,
     warm_up,
 )
+from langevin.adaptation.metric import kind_for
+from langevin.adaptation.modes import STARTS, allocate, describe_rare, rarely_crossed, wide_starts
+from langevin.adaptation.tails import describe_tails, tail_indices
 from langevin.checks import level_of_caller, needs
 from langevin.diagnostics.trust import TrustWarning
 from langevin.kernels import Kernel, Scaled
@@ -30,9 +35,10 @@ from langevin.sampling.arguments import check_evaluation
 from langevin.sampling.config import Adaptation, RunConfig
 from langevin.sampling.noise_correction import cheaper_gradient, correct_noise, run_noise
 from langevin.sampling.progress import progress_bar
-from langevin.targets import Evaluation
+from langevin.targets import Evaluation, Target
 from langevin.targets.gradients import GradientFn, compiled, full, in_metric, tolerant
 from langevin.targets.metric import Metric, as_metric
+from langevin.targets.parameterisation import Reparameterised
 
 __all__ = ["choose_sampler", "draw_starts", "run_warmup"]
 
@@ -59,8 +65,7 @@ def choose_sampler(config: RunConfig, adaptation: Adaptation) -> tuple[RunConfig
     step size.
     """
     target, columns, metric = adaptation.target, adaptation.columns, adaptation.metric
-    exact = full(target, columns or None)
-    exact = tolerant(compiled(exact, len(config.chains)) if adaptation.is_compiled else exact)
+    exact = _exact_gradient(target, config, adaptation)
     starts = adaptation.starts
     if starts is None:
         starts = draw_starts(exact, config, adaptation)
@@ -68,7 +73,11 @@ def choose_sampler(config: RunConfig, adaptation: Adaptation) -> tuple[RunConfig
     if not isinstance(metric, str):
         metric = as_metric("sample", metric, starts)
     found = run_warmup(exact, starts, config, adaptation, metric)
-    reports: list[str] = []
+    if found.coordinates is not None:
+        config = dataclasses.replace(config, coordinates=found.coordinates)
+        adaptation = dataclasses.replace(adaptation, target=found.coordinates)
+    target = adaptation.target
+    reports = _parameterisation(target, config, found)
     if config.batch_size is None and not target.gradient_noise:
         kernel = found.kernel
     elif config.batch_size is None or config.batches == "white":
@@ -87,12 +96,30 @@ def choose_sampler(config: RunConfig, adaptation: Adaptation) -> tuple[RunConfig
     elif found.work > MOST:
         message = _TOO_LONG.format(rms=found.work**0.5)
         warnings.warn(message, TrustWarning, stacklevel=level_of_caller())
+    if len(found.modes.modes) > 1:
+        _warn_of_modes(found, config, adaptation, config.num_steps * thin)
+    if found.cheap == 0 and not target.gradient_noise:
+        _warn_of_tails(exact, found, config, adaptation)
     config = dataclasses.replace(
         config, kernel=kernel, num_steps=warmup + config.num_steps * thin, warmup=warmup,
         thin=thin, tuning=report, recipe=(found.size, found.smallest_curvature),
         warmup_gradients=math.ceil(found.cost),
     )  # fmt: skip
     return config, found.position
+
+
+def _exact_gradient(target: Target, config: RunConfig, adaptation: Adaptation) -> GradientFn:
+    """Return the gradient over all data of the warm-up."""
+    exact = full(target, adaptation.columns or None)
+    return tolerant(compiled(exact, len(config.chains)) if adaptation.is_compiled else exact)
+
+
+def _parameterisation(target: Target, config: RunConfig, found: WarmupResult) -> list[str]:
+    """Return the report of the parameters whose priors depend on others, or nothing."""
+    if target.conditionals is None:
+        return []
+    report = describe_weights(target.conditionals, config.coordinates, config.theta(found.draws))
+    return [report] if report else []
 
 
 def run_warmup(
@@ -109,22 +136,73 @@ def run_warmup(
         raise needs("sample", "sampler", what, temperature)
 
     def cheaper(
-        centre: Tensor, positions: Tensor, metric: Metric
+        coordinates: Reparameterised | None, centre: Tensor, positions: Tensor, metric: Metric
     ) -> tuple[GradientFn, float, float] | None:
-        found = cheaper_gradient(
-            config, adaptation.target, adaptation.columns, centre, positions, metric
-        )
+        seen = adaptation.target if coordinates is None else coordinates
+        found = cheaper_gradient(config, seen, adaptation.columns, centre, positions, metric)
         if found is None or not adaptation.is_compiled:
             return found
         return compiled(found[0], len(config.chains)), *found[1:]
 
+    def exact_gradient(seen: Reparameterised) -> GradientFn:
+        return _exact_gradient(seen, config, adaptation)
+
+    coordinates = None
+    if config.coordinates is not None:
+        coordinates = Coordinates(config.coordinates, adaptation.names, exact_gradient)
     show = None if callable(progress) else progress
     with progress_bar(show, "warm-up", 0, _GRADIENTS) as report:
         return warm_up(
             exact, starts, chains=config.chains, seed=config.seed, metric=metric,
-            gather=adaptation.moves_chains, temperature=temperature, report=report,
-            cheaper=cheaper, is_compiled=adaptation.is_compiled,
+            gather=adaptation.moves_chains, further=_further_starts(config, adaptation),
+            name_of=_name_of(adaptation), temperature=temperature, report=report,
+            cheaper=cheaper, is_compiled=adaptation.is_compiled, coordinates=coordinates,
         )  # fmt: skip
+
+
+def _further_starts(config: RunConfig, adaptation: Adaptation) -> Tensor | None:
+    """Return more positions to search for modes from, if chains may move and data are few."""
+    like, count = adaptation.position[0], STARTS - len(config.chains)
+    if not adaptation.moves_chains or config.batch_size is not None or count < 1:
+        return None
+    if kind_for(len(like), "auto") != "dense":  # the mass of a mode takes its Hessian
+        return None
+    own = adaptation.target.explore(count, config.seed)
+    return wide_starts(count, config.seed, like) if own is None else own
+
+
+def _name_of(adaptation: Adaptation) -> Callable[[int], str]:
+    space = adaptation.target.space
+    return "theta[{}]".format if space is None else space.element
+
+
+def _warn_of_modes(
+    found: WarmupResult, config: RunConfig, adaptation: Adaptation, num_steps: int
+) -> None:
+    """Warn if the run will be too short for chains to visit the modes by their weights."""
+    total = num_steps * len(config.chains)
+    rare = rarely_crossed(found.modes, found.mode_path, total, found.temperature)
+    if rare:
+        message = describe_rare(
+            found.modes, rare, found.mode_path, allocate(found.modes.weights, len(config.chains)),
+            _name_of(adaptation), found.temperature,
+        )  # fmt: skip
+        warnings.warn(message, TrustWarning, stacklevel=level_of_caller())
+
+
+def _warn_of_tails(
+    exact: GradientFn, found: WarmupResult, config: RunConfig, adaptation: Adaptation
+) -> None:
+    """Warn if a density falls so slowly that standard deviations are infinite or unreliable."""
+    draws = config.theta(found.draws)
+    if found.coordinates is not None:  # what is reported are the target's own parameters
+        exact = _exact_gradient(found.coordinates.target, config, adaptation)
+    middle, width = draws.median(0).values, draws.std(0)
+    chains = len(config.chains)
+    indices, elements, _ = tail_indices(exact, middle, width, chains, found.temperature)
+    message = describe_tails(indices, elements.tolist(), _name_of(adaptation))
+    if message is not None:
+        warnings.warn(message, TrustWarning, stacklevel=level_of_caller())
 
 
 def draw_starts(exact: GradientFn, config: RunConfig, adaptation: Adaptation) -> Tensor:

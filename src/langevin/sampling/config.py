@@ -18,9 +18,10 @@ from langevin.kernels.gradient_noise import OPEN
 from langevin.kernels.schedules import AUTO
 from langevin.sampling.interrupts import Interrupts
 from langevin.sampling.progress import Progress
-from langevin.storage import About
+from langevin.serialization import Json
 from langevin.storage.checkpoint import adapted_tensors
 from langevin.targets import Target
+from langevin.targets.conditionals import Weights
 from langevin.targets.gradients import (
     GradientFn,
     compiled,
@@ -31,6 +32,7 @@ from langevin.targets.gradients import (
     with_energy,
 )
 from langevin.targets.metric import METRICS, Metric
+from langevin.targets.parameterisation import Reparameterised
 
 __all__ = ["Adaptation", "Inputs", "Keep", "MetricSetting", "RunConfig"]
 
@@ -54,7 +56,7 @@ class Adaptation:
     """What is adapted before a run.
 
     Args:
-        target: the target.
+        target: the target, in the coordinates in which the run begins.
         columns: its data.
         position: initial positions (chains, dim), or zeros like them.
         starts: initial positions from the caller, or None.
@@ -63,6 +65,7 @@ class Adaptation:
         moves_chains: whether chains with a mode far above the best one move to the best one.
         uses_control_variates: whether to use control variates if they reduce the cost.
         is_compiled: whether gradients are compiled.
+        names: of the parameters whose parameterisation is chosen.
     """
 
     target: Target
@@ -74,6 +77,7 @@ class Adaptation:
     moves_chains: bool
     uses_control_variates: bool
     is_compiled: bool
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,8 @@ class RunConfig:
         recipe: size and smallest curvature if `sample` chose the sampler (`sampler_at`), or None.
         warmup_gradients: gradients per chain before the run.
         batches: how minibatches are drawn, one of `gradients.BATCHES`.
+        coordinates: the target in the coordinates of the chains; None for its own. What is kept is
+            always in its own.
     """
 
     kernel: Kernel
@@ -111,6 +117,7 @@ class RunConfig:
     recipe: tuple[float, float] | None = None
     warmup_gradients: int = 0
     batches: str = "reshuffled"
+    coordinates: Reparameterised | None = None
 
     @classmethod
     def from_manifest(
@@ -119,6 +126,7 @@ class RunConfig:
         kernel: Kernel | None,
         keep: Callable[[Tensor], Tensor] | None,
         tensors: Mapping[str, Tensor],
+        target: Target,
     ) -> RunConfig:
         """Return the configuration in a run's folder, with the sampler if `sample` chose it."""
         recipe, like = manifest["recipe"], tensors["position"]
@@ -145,10 +153,10 @@ class RunConfig:
             kernel, manifest["num_steps"], manifest["warmup"], manifest["thin"], manifest["seed"],
             chains, keep or manifest["keep"], manifest["batch_size"], centre, manifest["found"],
             manifest["num_data"], recipe and (recipe[0], recipe[1]), manifest["warmup_gradients"],
-            manifest["batches"],
+            manifest["batches"], _coordinates(manifest.get("parameterisation"), target),
         )  # fmt: skip
 
-    def manifest(self, position: Tensor, compile: bool | str) -> dict[str, Any]:
+    def manifest(self, position: Tensor, compile: bool | str) -> dict[str, object]:
         """Return the configuration as plain values, for a run's folder."""
         kernel = self.kernel
         has_bias = self.tuning and not kernel.traits.differs_by_chain
@@ -156,18 +164,18 @@ class RunConfig:
         return {
             "num_steps": self.num_steps, "warmup": self.warmup, "thin": self.thin,
             "seed": self.seed, "first_chain": self.chains.start, "num_chains": len(position),
-            "dim": position.shape[-1], "num_draws": self.num_draws, "keep": self.what,
+            "dim": position.shape[-1], "num_draws": self.num_draws, **self.about,
             "batch_size": self.batch_size, "batches": self.batches, "num_data": self.num_data,
-            "compile": compile, "description": self.description, "found": self.tuning,
+            "compile": compile, "found": self.tuning,
             "tuned": kernel.step_size(0) if self.tuning else None,
             "bias_factor": kernel.inputs(0).annealing if has_bias else None,
             "control_variate": None if self.centre is None else self.centre.double().tolist(),
-            "warmup_gradients": self.warmup_gradients,
             "recipe": None if self.recipe is None else list(self.recipe),
             "scale": type(kernel.scale).__name__ if isinstance(kernel, Scaled) else None,
             "noise": noise if noise in NOISES else None,  # constant during the run
-            "temperature": kernel.target_temperature,
-            "temperatures": list(kernel.traits.temperatures),
+            "parameterisation": None if self.coordinates is None else [
+                part.double().tolist() for part in self.coordinates.weights
+            ],
         }  # fmt: skip
 
     def steps_per_epoch(self, target: Target) -> float | None:
@@ -183,16 +191,14 @@ class RunConfig:
         return self.kernel.description + (f"\n  {self.tuning}" if self.tuning else "")
 
     @property
-    def about(self) -> About:
-        """What the samples report about their run."""
-        kernel = self.kernel
-        return About(
-            self.description,
-            self.what,
-            kernel.target_temperature,
-            self.warmup_gradients,
-            kernel.traits.temperatures,
-        )
+    def about(self) -> Json:
+        """What the samples report about their run: entries of the manifest."""
+        return {
+            "description": self.description, "keep": self.what,
+            "temperature": self.kernel.target_temperature,
+            "temperatures": list(self.kernel.traits.temperatures),
+            "warmup_gradients": self.warmup_gradients,
+        }  # fmt: skip
 
     @property
     def num_draws(self) -> int:
@@ -223,8 +229,17 @@ class RunConfig:
             return found
         return [index for index in found if not self.kernel.explores(steps[index] - 1)]
 
+    def target_of(self, target: Target) -> Target:
+        """Return the target in the coordinates of the chains."""
+        return target if self.coordinates is None else self.coordinates
+
+    def theta(self, positions: Tensor) -> Tensor:
+        """Return positions (..., dim) of the chains in the target's own coordinates."""
+        return positions if self.coordinates is None else self.coordinates.theta(positions)
+
     def kept(self, positions: Tensor) -> Tensor:
         """Turn positions (draw, chain, dim) into what is stored, (draw, chain, ...)."""
+        positions = self.theta(positions)
         if not callable(self.keep):
             return positions
         return torch.func.vmap(torch.func.vmap(self.keep))(positions)
@@ -262,6 +277,7 @@ class RunConfig:
 
         Without a sampler the warm-up compiles the gradient by itself, and so does the run.
         """
+        target = self.target_of(target)
         addresses: dict[str, Any] = {"seed": self.seed, "chains": self.chains}
         if self.batch_size is None:
             gradient_fn = full(target, columns or None)
@@ -279,3 +295,14 @@ class RunConfig:
             gradient_fn = noisy(gradient_fn, target.gradient_noise, **addresses, like=like)
         is_compiled = is_compiled and self.recipe is not None
         return compiled(gradient_fn, len(like)) if is_compiled else gradient_fn
+
+
+def _coordinates(weights: list[list[float]] | None, target: Target) -> Reparameterised | None:
+    """Return a target in the coordinates of a manifest's weights."""
+    if weights is None:
+        return None
+    if target.conditionals is None:
+        what = "the run's own, whose priors depend on other parameters"
+        raise needs("resume", "target", what, type(target).__name__, TypeError)
+    parts = Weights(*(torch.tensor(part, dtype=torch.float64) for part in weights))
+    return Reparameterised(target, target.conditionals, parts)

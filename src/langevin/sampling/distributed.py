@@ -80,7 +80,7 @@ class Job:
     # configurations and gradients that this process has made, by block
     made: dict[int, tuple[RunConfig, GradientFn]] = field(default_factory=dict)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "made": {}}
 
     def of_block(self, block: int, like: Tensor) -> tuple[RunConfig, GradientFn]:

@@ -166,7 +166,9 @@ def _noise_sentence(config: RunConfig, inputs: Inputs, result: Checkpoint) -> st
     position = result.tensors["position"]
     alive = [index for index in range(len(position)) if index not in result.stopped]
     try:
-        return noise_has_changed(config, inputs.target, inputs.columns, position[alive])
+        return noise_has_changed(
+            config, config.target_of(inputs.target), inputs.columns, position[alive]
+        )
     except Exception as error:  # the draws are worth more than their diagnostics
         problem = f"{type(error).__name__}: {error}"
         return f"the gradient noise at the end could not be measured: {problem}"

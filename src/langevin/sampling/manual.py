@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -14,6 +15,7 @@ from langevin.adaptation import (
     NoiseEstimate,
     WarmupResult,
     descend,
+    describe_weights,
     describe_work,
     find_step_size,
     inertial_factor,
@@ -50,6 +52,9 @@ def tune_sampler(config: RunConfig, adaptation: Adaptation) -> tuple[RunConfig, 
     plain = dataclasses.replace(config, centre=None).gradient(target, columns, position)
     check_evaluation(target, plain, position, columns, config.chains)
     kernel, reports = config.kernel, []
+    if config.coordinates is not None:
+        theta = config.theta(position)
+        reports.append(describe_weights(config.coordinates.conditionals, config.coordinates, theta))
     if kernel.has_open_bias and kernel.step_size != AUTO:
         what = 'step_size="auto" with bias_factor="auto": they are found together'
         raise needs("sample", "sampler", what, kernel.step_size)
@@ -60,7 +65,7 @@ def tune_sampler(config: RunConfig, adaptation: Adaptation) -> tuple[RunConfig, 
         kernel, is_open = kernel.with_gradient_noise(None), False
     _check_known(kernel, metric, is_exact)
     if metric is None and kernel.step_size != AUTO and not is_open:
-        return dataclasses.replace(config, kernel=kernel), position
+        return _reported(config, kernel, reports), position
     found = None
     if isinstance(metric, str) or is_open:
         kind = metric if isinstance(metric, str) else "auto"
@@ -93,10 +98,15 @@ def tune_sampler(config: RunConfig, adaptation: Adaptation) -> tuple[RunConfig, 
             )
             reports.append(f"{describe_work(limited.work)}, at step_size {limited.step_size:.4g}")
             kernel, position = kernel.with_step_size(limited.step_size), limited.position
+    return _reported(config, kernel, reports), position
+
+
+def _reported(config: RunConfig, kernel: Kernel, reports: Sequence[str]) -> RunConfig:
+    """Print and keep the report, if there is one; return the configuration with the sampler."""
     report = "\n  ".join(reports)
     if report:
         print(report)
-    return dataclasses.replace(config, kernel=kernel, tuning=report), position
+    return dataclasses.replace(config, kernel=kernel, tuning=report)
 
 
 def _check_known(kernel: Kernel, metric: MetricSetting, is_exact: bool) -> None:

@@ -174,7 +174,7 @@ class Recorded(NamedTuple):
         if not indices:
             return self.moments
         counted = self._count(steps, indices, stopped)
-        return add_moments(self.moments, _some(positions, indices), counted)
+        return add_moments(self.moments, config.theta(_some(positions, indices)), counted)
 
     def _with_heat(
         self,

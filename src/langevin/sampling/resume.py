@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -30,11 +29,11 @@ def resume(
     path: str | Path,
     target: Target,
     *,
-    data: Any = None,
+    data: object = None,
     sampler: Kernel | None = None,
     keep: Callable[[Tensor], Tensor] | None = None,
     progress: Progress = None,
-    engine: Any = None,
+    engine: object = None,
 ) -> Samples:
     """Continue a run that was killed or interrupted, with the bits of an uninterrupted run.
 
@@ -73,7 +72,7 @@ def resume(
             what = "None: this run has no blocks of chains"
             raise needs("resume", "engine", what, engine)
         position = checkpoint.tensors["position"]
-        config = RunConfig.from_manifest(manifest, sampler, keep, checkpoint.tensors)
+        config = RunConfig.from_manifest(manifest, sampler, keep, checkpoint.tensors, target)
         with Interrupts() as interrupts:
             try:
                 interrupts.open()

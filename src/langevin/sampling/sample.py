@@ -53,9 +53,9 @@ def sample(
 def sample(
     target: Target,
     *,
-    data: Any = None,
+    data: object = None,
     sampler: Kernel | None = None,
-    init: Tensor | Mapping[str, Any] | str | None = None,
+    init: Tensor | Mapping[str, object] | str | None = None,
     chains: int | None = None,
     num_draws: int | None = None,
     num_steps: int | None = None,
@@ -71,7 +71,7 @@ def sample(
     out: str | Path | None = None,
     compile: bool | str = "auto",
     progress: Progress = None,
-    engine: Any = None,
+    engine: object = None,
     block_size: int | None = None,
     blocking: bool = True,
 ) -> Any:

@@ -3,11 +3,10 @@
 from langevin.storage.blocks import Blocks, DiskBlocks, MemoryBlocks, block_ranges
 from langevin.storage.checkpoint import Checkpoint, Stop
 from langevin.storage.memory import MemoryStore, Store
-from langevin.storage.samples import About, ChainStatus, Samples, load_samples, make_samples
+from langevin.storage.samples import ChainStatus, Samples, load_samples, make_samples
 from langevin.storage.zarr import DiskStore
 
 __all__ = [
-    "About",
     "Blocks",
     "ChainStatus",
     "Checkpoint",

@@ -81,7 +81,7 @@ def arviz_data(
     ]
     if observed and all(value.ndim == 3 for value in observed):
         dims["obs"] = ["row"]
-    coords: dict[str, Any] = {}
+    coords: dict[str, object] = {}
     if space is not None:
         dims |= {name: list(axes) for name, axes in space.dims.items()}
         coords |= space.coords
@@ -91,8 +91,8 @@ def arviz_data(
 def _container(
     groups: Mapping[str, Mapping[str, Tensor]],
     dims: dict[str, list[str]],
-    coords: dict[str, Any],
-    attributes: Mapping[str, Any],
+    coords: dict[str, object],
+    attributes: Mapping[str, object],
 ) -> Any:
     """Return what the installed ArviZ makes of groups of arrays; groups share the axes."""
     arrays = {

@@ -204,7 +204,7 @@ def _manifest_of_a_block(manifest: Json) -> Json:
     """Return the manifest of a block, as if it were a separate run."""
     size, draws = manifest["block_size"], manifest["arrays"]["draws"]
     specs = array_specs(draws["dtype"], size, tuple(draws["tail"][1:]))
-    own = {name: {"dtype": spec.dtype, "tail": list(spec.tail)} for name, spec in specs.items()}
+    own = {name: spec._asdict() for name, spec in specs.items()}
     return {**manifest, "num_chains": size, "arrays": own}
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import safetensors.torch
@@ -95,7 +95,7 @@ def read_checkpoint(
     return checkpoint, {name: [bytes(digest) for digest in row] for name, row in rows}
 
 
-def _check(what: str, holds: bool, got: Any) -> None:
+def _check(what: str, holds: bool, got: object) -> None:
     if not holds:
         raise ValueError(f"it needs {what}, got {got!r}")
 

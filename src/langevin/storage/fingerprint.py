@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,7 +31,7 @@ def _inputs(kernel: Kernel) -> list[float]:
     return found
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """Return a kernel's settings as text with all digits, without names of functions."""
     if is_dataclass(value) and not isinstance(value, type):
         settings = (f"{field.name}={_text(getattr(value, field.name))}" for field in fields(value))
@@ -105,12 +104,12 @@ def check_fingerprints(
             raise ValueError(f"{path} was run with another {name}: {values}")
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     # Larger ints do not convert to floats.
     return isinstance(value, float) or (type(value) is int and abs(value) < 2**63)
 
 
-def _are_close(saved: Any, found: list[float]) -> bool:
+def _are_close(saved: object, found: list[float]) -> bool:
     """Compare numbers up to the rounding of another machine or number of chains."""
     if not isinstance(saved, list) or len(saved) != len(found) or not all(map(_is_number, saved)):
         return False

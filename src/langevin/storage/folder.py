@@ -27,7 +27,6 @@ import uuid
 import weakref
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from langevin.checks import check_path, needs
 from langevin.storage.safe_io import naming, open_regular
@@ -109,10 +108,10 @@ class FolderLock:
         if fd is not None:
             os.close(fd)  # unlocking in a forked child would release the parent's lock
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {"folder": self.folder, "_fd": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         _LOCKS.add(self)
 
@@ -143,7 +142,7 @@ def lock_folder(folder: Path) -> FolderLock:
     return lock
 
 
-def check_new(out: Any) -> Path:
+def check_new(out: object) -> Path:
     """Return `out` as a path where a new folder can be created."""
     path = check_path("sample", "out", out, "None or the path of a new folder")
     if os.path.lexists(path):

@@ -172,7 +172,7 @@ class Journal(Generic[S]):
             yield unsure
             self.in_step = True
 
-    def begin(self, **fields: Any) -> None:
+    def begin(self, **fields: object) -> None:
         """Append the header with fields of the store."""
         self.append({"kind": "header", "format": self.format, "version": self.version, **fields})
 

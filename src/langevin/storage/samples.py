@@ -20,6 +20,7 @@ from langevin.checks import check_path, known_arguments, needs
 from langevin.diagnostics.arrays import evenly_spaced
 from langevin.diagnostics.running import MAX_ELEMENTS, Moments, read_heat, read_moments
 from langevin.diagnostics.trust import Evidence, Trust, TrustWarning, judge
+from langevin.serialization import Json
 from langevin.storage.arviz_data import arviz_data
 from langevin.storage.blocks import DiskBlocks
 from langevin.storage.checkpoint import Checkpoint
@@ -28,10 +29,10 @@ from langevin.storage.replicas import coldest, swap_rates
 from langevin.storage.summary import Summary
 from langevin.storage.zarr import DiskStore
 from langevin.targets import Target
-from langevin.targets.base import check_dim, check_target
+from langevin.targets.base import check_dim, check_target, own_data
 from langevin.targets.space import Space
 
-__all__ = ["About", "ChainStatus", "Samples", "load_samples", "make_samples"]
+__all__ = ["ChainStatus", "Samples", "load_samples", "make_samples"]
 
 _SHOWN = 3  # stopped chains listed in the repr
 _MAX_NUMBERS = 2**19  # numbers that `trust` reads
@@ -117,7 +118,7 @@ class Samples:
     replicas: Samples | None = None
     temperatures: tuple[float, ...] = ()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "target": None, "data": ()}
 
     def __repr__(self) -> str:
@@ -243,8 +244,9 @@ class Samples:
                 "after load_samples(path), give it target="
             )
             raise needs("samples[...]", "name", condition, name, KeyError)
-        if name not in self.space.names:
-            raise needs("samples[...]", "name", f"one of {list(self.space.names)}", name, KeyError)
+        names = [*self.space.names, *self.space.derived_names]
+        if name not in names:
+            raise needs("samples[...]", "name", f"one of {names}", name, KeyError)
         stopped = "; ".join(str(status) for status in self.status if not status.is_healthy)
         if stopped and not self._good:
             raise ValueError(f"samples[{name!r}] needs a chain that ran to its end, got: {stopped}")
@@ -252,13 +254,16 @@ class Samples:
             count = f"{len(self._good)} of {len(self.status)} chains"
             message = f"samples[{name!r}] has {count}; left out: {stopped}"
             warnings.warn(message, TrustWarning, stacklevel=2)
-        return self.space.values(self.healthy if stopped else self.draws)[name]
+        is_parameter = name in self.space.names
+        values_of = self.space.values if is_parameter else self.space.derived
+        return values_of(self.healthy if stopped else self.draws)[name]
 
-    def with_target(self, target: Target, data: Any = None) -> Samples:
+    def with_target(self, target: Target, data: object = None) -> Samples:
         """Return these samples with their target, which has names, and its data.
 
         Only the number of elements is compared with the run; `resume` compares all.
         """
+        data = own_data(target, data)
         is_bare = data is None and getattr(target, "needs_data", False)  # names need no data
         check_target("with_target", target, () if is_bare else data)
         if self.kept == "positions":
@@ -271,7 +276,9 @@ class Samples:
         if not self._good or not self.draws.shape[1]:
             found = "; ".join(map(str, self.status))
             raise ValueError(f"{who}() needs a healthy chain with draws, got: {found}")
-        return {"theta": self.healthy} if self.space is None else self.space.values(self.healthy)
+        if self.space is None:
+            return {"theta": self.healthy}
+        return {**self.space.values(self.healthy), **self.space.derived(self.healthy)}
 
     @property
     def attributes(self) -> dict[str, str | int | float]:
@@ -339,50 +346,30 @@ class Samples:
         ]
 
 
-class About(NamedTuple):
-    """Facts about a run beside its draws."""
-
-    description: str  # the sampler's SDE and stationary distribution, and its settings
-    kept: str  # "positions", "function" or "moments"
-    temperature: float | None  # of the target
-    warmup_gradients: int  # per chain before the run
-    temperatures: tuple[float, ...] = ()  # of the chains of a group, if they differ
-
-    @classmethod
-    def of(cls, manifest: Mapping[str, Any]) -> About:
-        """Read them from a manifest."""
-        return cls(
-            description=manifest["description"],
-            kept=manifest["keep"],
-            temperature=manifest["temperature"],
-            warmup_gradients=manifest["warmup_gradients"],
-            temperatures=tuple(manifest.get("temperatures", ())),
-        )
-
-
-def make_samples(arrays: Arrays, checkpoint: Checkpoint, chains: range, about: About) -> Samples:
-    """Return samples from stored arrays and the last checkpoint."""
+def make_samples(arrays: Arrays, checkpoint: Checkpoint, chains: range, about: Json) -> Samples:
+    """Return samples from stored arrays, the last checkpoint, and entries of a manifest."""
     stopped, end = checkpoint.stopped, (checkpoint.step, checkpoint.kept, None)
     tensors, counts = checkpoint.tensors, {index: stop.draws for index, stop in stopped.items()}
     samples = Samples(
         arrays=dataclasses.replace(arrays, counts=counts),
         status=tuple(ChainStatus(chain, *stopped.get(k, end)) for k, chain in enumerate(chains)),
-        description=about.description,
+        description=about["description"],
         seconds=checkpoint.seconds,
         moments=read_moments(tensors),
         compiled=checkpoint.compiled,
-        kept=about.kept,
+        kept=about["keep"],
         event_shape=arrays.specs["draws"].tail[1:],
         path=arrays.path,
         dim=tensors["position"].shape[-1],
-        temperature=about.temperature,
+        temperature=about["temperature"],
         heat={name: tensor for name, tensor in tensors.items() if name.startswith("heat_")},
-        warmup_gradients=about.warmup_gradients,
+        warmup_gradients=about["warmup_gradients"],
     )
-    return samples if not about.temperatures else coldest(samples, about.temperatures)
+    group = tuple(about.get("temperatures", ()))
+    return coldest(samples, group) if group else samples
 
 
-def load_samples(path: str | Path, *, target: Target | None = None, data: Any = None) -> Samples:
+def load_samples(path: str | Path, *, target: Target | None = None, data: object = None) -> Samples:
     """Read a run from its folder, up to its last checkpoint; the run may still be active.
 
     Args:
@@ -414,5 +401,5 @@ def load_samples(path: str | Path, *, target: Target | None = None, data: Any = 
         arrays, checkpoint = blocks.result(blocks.load(checkpoint))
     else:
         arrays = store.read(checkpoint.kept)
-    samples = make_samples(arrays, checkpoint, chains, About.of(manifest))
+    samples = make_samples(arrays, checkpoint, chains, manifest)
     return samples if target is None else samples.with_target(target, data)

@@ -85,9 +85,7 @@ class DiskStore(Store):
         size = chunk_elements(manifest, _CHUNK_ELEMENTS) // math.prod(specs["draws"].tail)
         manifest = {
             **manifest,
-            "arrays": {
-                name: {"dtype": spec.dtype, "tail": list(spec.tail)} for name, spec in specs.items()
-            },
+            "arrays": {name: spec._asdict() for name, spec in specs.items()},
             "chunk": max(1, min(manifest["num_draws"], size)),
         }
         draft, lock = new_draft(path)

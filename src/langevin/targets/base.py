@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
 from langevin.checks import check_columns, check_integer, check_number, needs
 from langevin.random.address import check_seed
 from langevin.targets.space import Space
+
+if TYPE_CHECKING:
+    from langevin.targets.conditionals import Conditionals
 
 __all__ = [
     "Batch",
@@ -20,6 +23,7 @@ __all__ = [
     "check_init",
     "check_noise",
     "check_target",
+    "own_data",
 ]
 
 
@@ -75,10 +79,17 @@ class Target(ABC):
     """
 
     needs_data: bool = False  # whether `evaluate` takes rows of a data set
+    data: Any = None  # the target's own data set, for `sample` without data
     gradient_noise: float = 0.0  # std of the normal noise that the paper adds to exact gradients
     dim: int | None = None  # elements of theta, if known
     space: Space | None = None  # names and shapes of the parts of theta, if any
     has_closed_form: bool = False  # whether the gradient is a formula, so eager steps are cheap
+    centredness: float | str | Mapping[str, Any] = "auto"  # of `conditionals`; see `Model`
+
+    @property
+    def conditionals(self) -> Conditionals | None:
+        """The priors that depend on other parameters, which `sample` may reparameterise."""
+        return None
 
     @abstractmethod
     def evaluate(self, position: Tensor, batch: Batch | None = None) -> Evaluation:
@@ -98,12 +109,24 @@ class Target(ABC):
         """
         return None
 
+    def explore(self, count: int, seed: int = 0) -> Tensor | None:
+        """Return positions (count, dim) from which to search for modes, or none, (0, dim).
+
+        `sample` takes None as wide uniform distributions.
+        """
+        return None
+
     def as_columns(self, who: str, data: Any) -> tuple[Tensor, ...]:
         """Return data as columns: finite tensors of the same length."""
         return check_columns(who, data)
 
     def check_data(self, columns: Sequence[Tensor]) -> None:  # noqa: B027 - optional to override
         """Fail if a data set's columns do not fit; called once, before a run."""
+
+
+def own_data(target: Any, data: Any) -> Any:
+    """Return the data set given, or else the target's own if it has one."""
+    return target.data if data is None and isinstance(target, Target) else data
 
 
 def check_target(who: str, target: Any, data: Any) -> Target:

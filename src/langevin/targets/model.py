@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -15,9 +16,11 @@ from langevin.checks import check_function, check_integer, known_arguments, need
 from langevin.random import Purpose, normal, streams
 from langevin.targets.automatic import REDUCED, differentiate, per_chain, validation
 from langevin.targets.base import Batch, Evaluation, Target, check_init
+from langevin.targets.conditionals import Centredness, Conditionals, check_centredness
 from langevin.targets.constraints import Constraint, is_real
 from langevin.targets.data import named_columns
-from langevin.targets.named_priors import NamedPrior, check_priors, log_prior
+from langevin.targets.named_priors import NamedPrior, check_priors, log_prior, prior_functions
+from langevin.targets.prior_draws import draw_from_priors
 from langevin.targets.space import Space
 
 __all__ = ["Model"]
@@ -44,6 +47,11 @@ class Model(Target):
         prior: by name: one of `langevin.priors`; a `torch.distributions` object, for the whole
             parameter or for each element; or, for hierarchies, a function of the dict of parameters
             that returns a distribution or a log density.
+        centredness: how `langevin.sample` moves parameters whose priors have a location m and a
+            scale s that depend on other parameters (`langevin.targets.parameterisation`). "auto"
+            adapts it to the data if `sample` chooses the sampler, and leaves the model as written
+            beside ``sampler=``. A number c in [0, 1], or numbers by name, fix it: 0 is
+            ``m + s z`` (non-centred), 1 as written. Positions and draws are always as written.
         dims: names of a parameter's axes, for ArviZ.
         coords: labels along these axes, for ArviZ.
         dtype: of theta and of the data's floating-point columns.
@@ -63,6 +71,7 @@ class Model(Target):
     """
 
     _who, _argument = "Model", "log_likelihood"
+    _may_ignore = False  # whether the density may be constant in a parameter
     needs_data = True
 
     @known_arguments("Model")
@@ -72,6 +81,7 @@ class Model(Target):
         parameters: Mapping[str, Constraint],
         prior: Mapping[str, NamedPrior] | None = None,
         *,
+        centredness: Centredness = "auto",
         dims: Dims | None = None,
         coords: Coords | None = None,
         dtype: torch.dtype = torch.float64,
@@ -86,6 +96,7 @@ class Model(Target):
         self.space: Space = _space(self._who, parameters, dims or {}, coords or {}, dtype)
         self.dim: int = self.space.dim
         self.prior = check_priors(self._who, prior, self.space)
+        self.centredness = check_centredness(self._who, centredness, self.space)
 
     @classmethod
     @known_arguments("Model.log_density")
@@ -95,6 +106,7 @@ class Model(Target):
         parameters: Mapping[str, Constraint],
         prior: Mapping[str, NamedPrior] | None = None,
         *,
+        centredness: Centredness = "auto",
         dims: Dims | None = None,
         coords: Coords | None = None,
         dtype: torch.dtype = torch.float64,
@@ -105,6 +117,7 @@ class Model(Target):
             function: of the dict of parameters; returns one number, to which priors are added.
             parameters: as for `Model`.
             prior: as for `Model`.
+            centredness: as for `Model`.
             dims: as for `Model`.
             coords: as for `Model`.
             dtype: of theta.
@@ -117,7 +130,10 @@ class Model(Target):
         """
         model = cls.__new__(cls)
         model._who, model._argument, model.needs_data = "Model.log_density", "function", False
-        Model.__init__(model, function, parameters, prior, dims=dims, coords=coords, dtype=dtype)
+        Model.__init__(
+            model, function, parameters, prior,
+            centredness=centredness, dims=dims, coords=coords, dtype=dtype,
+        )  # fmt: skip
         return model
 
     def __repr__(self) -> str:
@@ -125,9 +141,18 @@ class Model(Target):
         parts = ", ".join(f"{name}: {tuple(shape)}" for name, shape in shapes)
         return f"{self._who}({parts}, dim={self.dim})"
 
+    @cached_property
+    @override
+    def conditionals(self) -> Conditionals:
+        return Conditionals.of(self.space, prior_functions(self.prior))
+
     def log_likelihood_fn(self, position: Tensor, *columns: Tensor) -> Tensor:
         """Return the log-likelihood of every row, (n,), at ONE position (dim,)."""
         return self._call(self.space.constrain(position)[0], columns)
+
+    def log_prior(self, values: Parameters) -> Tensor:
+        """Return the log density of the priors for ONE dict of values."""
+        return log_prior(self._who, self.prior, values)
 
     @override
     def evaluate(self, position: Tensor, batch: Batch | None = None) -> Evaluation:
@@ -142,7 +167,7 @@ class Model(Target):
         def energy(theta: Tensor, *rows: Tensor) -> Tensor:
             values, log_jacobian = self.space.constrain(theta)
             logs = self._call(values, rows)
-            return -(scale * logs.sum() + log_prior(self._who, self.prior, values) + log_jacobian)
+            return -(scale * logs.sum() + self.log_prior(values) + log_jacobian)
 
         axes = (0, *(row_axis for _ in columns))
 
@@ -173,7 +198,7 @@ class Model(Target):
         try:
             with torch.enable_grad():
                 logs = self._try(values, columns)
-                total = logs.sum() + log_prior(self._who, self.prior, values) + log_jacobian
+                total = logs.sum() + self.log_prior(values) + log_jacobian
         except LinAlgError:  # a matrix may be singular at this position; that is no mistake
             return
         except ValueError as error:
@@ -181,11 +206,11 @@ class Model(Target):
                 raise
             self._check_signs(columns)
             with torch.enable_grad(), validation(False):  # a prior's scale may be 0 here
-                total = logs.sum() + log_prior(self._who, self.prior, values) + log_jacobian
+                total = logs.sum() + self.log_prior(values) + log_jacobian
         used = torch.autograd.grad(total, list(values.values()), allow_unused=True)
         missing = [name for name, gradient in zip(values, used, strict=True) if gradient is None]
         if missing:
-            raise self._without_gradient(missing, columns)
+            self._check_gradients(missing, columns)
         self._check_signs(columns)
 
     def _log_posterior(
@@ -203,10 +228,10 @@ class Model(Target):
         ]
         with torch.no_grad(), validation(True):
             found = self.space.constrain(torch.cat(free))[0]
-            return self._call(found, columns).sum() + log_prior(self._who, self.prior, found)
+            return self._call(found, columns).sum() + self.log_prior(found)
 
-    def _without_gradient(self, names: list[str], columns: Sequence[Tensor]) -> Exception:
-        """Return the error for parameters without a gradient: unused, or with one that is cut."""
+    def _check_gradients(self, names: list[str], columns: Sequence[Tensor]) -> None:
+        """Fail for parameters without a gradient: unused, or with a gradient that is cut off."""
 
         def changes(name: str) -> bool:
             found = set()
@@ -218,15 +243,16 @@ class Model(Target):
             return len(found) > 1
 
         changing = [name for name in names if changes(name)]
-        if not changing:
+        if changing:
+            condition = (
+                f"a gradient for {', '.join(map(repr, changing))}: the log density depends on it, "
+                "but its gradient is 0 or cut off, as by a comparison, round(), .detach() or "
+                "torch.no_grad()"
+            )
+            raise needs(self._who, "parameters", condition, "no gradient")
+        if not self._may_ignore:
             condition = f"names that the {self._argument} or a prior depends on"
-            return needs(self._who, "parameters", condition, f"unused: {names}")
-        condition = (
-            f"a gradient for {', '.join(map(repr, changing))}: the log density depends on it, but "
-            "its gradient is 0 or cut off, as by a comparison, round(), .detach() or "
-            "torch.no_grad()"
-        )
-        return needs(self._who, "parameters", condition, "no gradient")
+            raise needs(self._who, "parameters", condition, f"unused: {names}")
 
     def _check_signs(self, columns: Sequence[Tensor]) -> None:
         """Fail if a real parameter, such as a scale, must be positive.
@@ -351,6 +377,11 @@ class Model(Target):
         at = streams(Purpose.INIT, check_init(chains, seed, first_chain))
         drawn = normal(seed, at, 0, self.dim, dtype=self.space.dtype)
         return 4 * torch.special.ndtr(drawn) - 2
+
+    @override
+    def explore(self, count: int, seed: int = 0) -> Tensor:
+        """Draw positions (count, dim) from the priors, where to search for modes."""
+        return draw_from_priors(self.space, self.prior, count, seed)
 
 
 def _column_names(function: Callable[..., object]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from langevin.targets.constraints import Constraint, Simplex
 from langevin.targets.priors import Flat, Prior
 from langevin.targets.space import Space
 
-__all__ = ["NamedPrior", "check_priors", "log_prior"]
+__all__ = ["NamedPrior", "check_priors", "log_prior", "prior_functions"]
 
 NamedPrior = Prior | Distribution | Callable[[dict[str, Tensor]], Distribution | Tensor]
 
@@ -79,6 +79,12 @@ def log_prior(who: str, priors: Mapping[str, NamedPrior], values: dict[str, Tens
             raise needs(who, "prior", condition, density, TypeError)
         total = total + density.sum()
     return total
+
+
+def prior_functions(priors: Mapping[str, NamedPrior]) -> dict[str, Callable[..., Any]]:
+    """Return the priors that are functions of the dict of parameters."""
+    fixed = (Prior, Distribution)
+    return {name: prior for name, prior in priors.items() if not isinstance(prior, fixed)}
 
 
 def _check_elements(who: str, name: str, prior: object, constraint: Constraint) -> None:

@@ -185,6 +185,11 @@ class Posterior(Target):
             starts.append(self.space.flatten(scratch))
         return torch.stack(starts).to(self.space.device)
 
+    @override
+    def explore(self, count: int, seed: int = 0) -> Tensor:
+        """Return no positions: a network has a mode for every order of its units."""
+        return torch.zeros(0, self.space.dim, dtype=self.space.dtype, device=self.space.device)
+
     def module(self, position: Tensor) -> nn.Module:
         """Return a copy of the model with this theta (dim,)."""
         self.space.check("module", "position", check_position("module", "position", position))

@@ -26,6 +26,8 @@ __all__ = ["NO_NOISE", "Parameters", "Space", "choose", "own_names", "renamed_ma
 
 NO_NOISE = "a model without random layers: call model.eval(), or remove the layer"
 
+_CHUNK = 1000  # vectors of which further outputs are computed at once
+
 Parameters = str | Sequence[str] | Callable[[str], bool]
 """A choice of parameters: one or several name patterns such as "head.*", or a predicate."""
 
@@ -48,6 +50,8 @@ class Space:
         device: of theta.
         dims: names of a part's axes, for ArviZ.
         coords: labels along those axes, for ArviZ.
+        derived_names: further outputs, which are functions of theta.
+        derived_fn: returns them by name for ONE vector (dim,).
 
     Example:
         >>> space = Space.of(nn.Linear(2, 1))
@@ -63,6 +67,8 @@ class Space:
     device: torch.device
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     coords: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    derived_names: tuple[str, ...] = ()
+    derived_fn: Callable[[Tensor], dict[str, Tensor]] | None = None
 
     @classmethod
     def of(
@@ -169,6 +175,14 @@ class Space:
         """Return the values by name, (..., *shape), of vectors (..., dim)."""
         constrain = torch.func.vmap(lambda vector: self.constrain(vector)[0])
         flat, axes = constrain(vectors.reshape(-1, self.dim)), vectors.shape[:-1]
+        return {name: value.reshape(axes + value.shape[1:]) for name, value in flat.items()}
+
+    def derived(self, vectors: Tensor) -> dict[str, Tensor]:
+        """Return the further outputs by name, (..., *shape), of vectors (..., dim)."""
+        if self.derived_fn is None:
+            return {}
+        flat = torch.func.vmap(self.derived_fn, chunk_size=_CHUNK)(vectors.reshape(-1, self.dim))
+        axes = vectors.shape[:-1]
         return {name: value.reshape(axes + value.shape[1:]) for name, value in flat.items()}
 
     def unconstrain(self, values: Mapping[str, Tensor], *, partial: bool = False) -> Tensor:

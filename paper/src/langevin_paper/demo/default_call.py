@@ -45,11 +45,12 @@ def schools() -> lv.Model:
 
 
 def funnel() -> lv.Model:
-    """Return the same model with theta itself as the parameter."""
+    """Return the same model with theta itself as the parameter, sampled as written."""
     return lv.Model(
         lambda p, y, error: Normal(p["theta"], error).log_prob(y),
         parameters={"mu": lv.real(), "tau": lv.positive(), "theta": lv.real(8)},
         prior={"mu": Normal(0.0, 5.0), "tau": HalfCauchy(5.0), "theta": lambda p: Normal(p["mu"], p["tau"])},
+        centredness=1.0,  # without the reparameterisation of the default call
         dims={"theta": ["school"]},
         coords={"school": list("ABCDEFGH")},
     )
@@ -73,7 +74,7 @@ def show(quick: bool) -> Shown:
         f"step size, and gave {draws:,} draws by name: R-hat at most {worst:.3f}, at least {fewest:,.0f} effective draws, and "
         f"{_verdict(good)}."
     )
-    second = f"The same schools in parameters that make a funnel: that run {_verdict(bad, quote=True)}"
+    second = f"The same schools in parameters that make a funnel, as written: that run {_verdict(bad, quote=True)}"
     call = "samples = lv.sample(model, data=(effects, errors))\nsamples.summary()"
     lines = textwrap.dedent(inspect.getsource(schools)).splitlines()[2:]
     code = textwrap.dedent("\n".join(lines)).replace("return lv.Model", "model = lv.Model") + "\n" + call

@@ -13,8 +13,6 @@ import json
 import math
 import os
 import re
-import sys
-import zlib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,6 +24,7 @@ from torch import Tensor
 
 from langevin.checks import needs
 from langevin.nn.bank.sharded import Parts, Pieces, is_dtensor, scatter
+from langevin.nn.tensor_bytes import bytes_of, pieces
 from langevin.storage.journal import write_atomic
 from langevin.storage.safe_io import open_regular
 
@@ -35,10 +34,8 @@ __all__ = [
     "CorruptDrawError",
     "Draw",
     "compare",
-    "crc",
     "describe",
     "file_name",
-    "pieces",
     "read_draw",
     "revision_of",
     "stored_tensors",
@@ -50,7 +47,6 @@ Line: TypeAlias = dict[str, Any]  # of the manifest
 Layout: TypeAlias = dict[str, list[Any]]  # [dtype, shape] by name, or _JSON
 Check: TypeAlias = Callable[[object], bool]
 
-PIECE = 2**20  # bytes to copy, check and write at a time
 CODES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -335,7 +331,7 @@ def write_draw(
             for piece in gather(name) if gather and is_dtensor(tensor) else pieces(tensor):
                 if name in finite:
                     _check_finite(name, piece)
-                yield memoryview(_bytes(piece))
+                yield memoryview(bytes_of(piece))
 
     def hashed() -> Iterator[bytes | memoryview]:
         for part in parts():
@@ -427,36 +423,8 @@ def _rows(
     """Read rows `first` to `last` (exclusive) of the tensor at this byte of the file."""
     rows = torch.empty((last - first, *shape[1:]), dtype=dtype)
     file.seek(start + first * math.prod(shape[1:]) * dtype.itemsize)
-    file.readinto(_bytes(rows))  # type: ignore[attr-defined]
+    file.readinto(bytes_of(rows))  # type: ignore[attr-defined]
     return rows
-
-
-def pieces(tensor: Tensor) -> Iterator[Tensor]:
-    """Cut a tensor in element order into contiguous CPU tensors of at most PIECE bytes."""
-    if tensor.nbytes <= PIECE:
-        yield tensor.cpu().resolve_conj().resolve_neg().contiguous()
-        return
-    whole = tensor.view(-1) if tensor.is_contiguous() else tensor
-    rows = PIECE * len(whole) // whole.nbytes
-    for part in whole.split(rows) if rows else whole.unbind():
-        yield from pieces(part)
-
-
-def crc(tensor: Tensor, start: int = 0) -> int:
-    """Return the CRC of a tensor's elements, continuing that of another."""
-    for piece in pieces(tensor.detach()):
-        start = zlib.crc32(_bytes(piece), start)
-    return start
-
-
-def _bytes(tensor: Tensor) -> Any:
-    """Return the memory of a contiguous CPU tensor as a NumPy array of bytes."""
-    if sys.byteorder != "little":
-        raise NotImplementedError(
-            "a bank needs a little-endian machine: the bytes of safetensors files are little-endian"
-        )
-    # a single element may have any stride
-    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy()
 
 
 def _check_finite(name: str, piece: Tensor) -> None:

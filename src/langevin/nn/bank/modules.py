@@ -1,7 +1,8 @@
 """States of modules under the names without wrappers, frozen parameters, BatchNorm statistics.
 
 Wrappers are `DistributedDataParallel`, `DataParallel` and the result of `torch.compile`, nested in
-any way. Sharded models (`fully_shard`, tensor parallel) have `DTensor`s in their states.
+any way, and Lightning Fabric's. Sharded models (`fully_shard`, tensor parallel) have `DTensor`s in
+their states.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from langevin.checks import needs
-from langevin.nn.bank.batches import Inputs, call, inputs_of
 from langevin.nn.bank.files import CODES, State, compare
 from langevin.nn.bank.sharded import Parts, boxes_of, has_class, is_dtensor, is_sharded
+from langevin.nn.batches import call, inputs_of
+from langevin.nn.trees import Tree
 
 __all__ = [
     "check_module",
@@ -39,23 +41,27 @@ __all__ = [
 _PROBED = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
-def check_module(who: str, model: object) -> None:
-    """Fail unless the model is a module whose state can be read."""
+def check_module(who: str, model: object) -> nn.Module:
+    """Return the model without Fabric's wrapper; fail unless its state can be read."""
+    while type(model).__name__ == "_FabricModule":  # its names of parameters are not its state's
+        model = model._forward_module  # type: ignore[attr-defined]
     if not isinstance(model, nn.Module):
         raise needs(who, "model", "an nn.Module", type(model), TypeError)
     if has_class(model, "FullyShardedDataParallel"):
         advice = "shard it by torch.distributed.fsdp.fully_shard, whose parameters are DTensors"
         found = f"got a FullyShardedDataParallel: {advice}"
         raise TypeError(f"{who}(model=...) needs whole tensors or DTensors, {found}")
+    return model
 
 
-def check_whole(who: str, model: nn.Module, or_else: str = "") -> None:
-    """Fail unless the model is a module with whole tensors."""
-    check_module(who, model)
+def check_whole(who: str, model: object, or_else: str = "") -> nn.Module:
+    """Return the model without Fabric's wrapper; fail unless it has whole tensors."""
+    model = check_module(who, model)
     if is_sharded(model):
         advice = f"pass an unsharded module of the same kind, whose values do not matter{or_else}"
         found = f"got a sharded {type(model).__name__}: {advice}"
         raise TypeError(f"{who}(model=...) needs a module with whole tensors, {found}")
+    return model
 
 
 def state_of(model: nn.Module, left_out: Collection[str] = ()) -> State:
@@ -181,7 +187,7 @@ def norms_of(model: nn.Module) -> dict[str, _BatchNorm]:
     }
 
 
-def estimate_norms(module: nn.Module, loader: Iterable[Inputs]) -> None:
+def estimate_norms(module: nn.Module, loader: Iterable[Tree]) -> None:
     """Reset the BatchNorm statistics of a module in eval mode and average them over the batches."""
     argument = ("SampleBank.update_bn", "loader")
     norms, batches = norms_of(module), 0

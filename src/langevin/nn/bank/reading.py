@@ -28,7 +28,7 @@ from langevin.nn.bank.sharded import Parts
 from langevin.storage.journal import Journal
 from langevin.storage.safe_io import resolve_root
 
-__all__ = ["BankReader", "as_int", "check_on_error"]
+__all__ = ["BankReader", "OnError", "as_int", "check_on_error"]
 
 OnError = Literal["raise", "skip"]
 
@@ -72,7 +72,7 @@ class BankReader:
         Frozen parameters that the bank does not store keep their values. Of a sharded model this
         fills the rank's own part, without messages: call it on every rank.
         """
-        check_module("SampleBank.load", model)
+        model = check_module("SampleBank.load", model)
         draw = self._at("SampleBank.load", i)
         self._check_frozen(model)
         fill(model, self._read(draw, parts_of(model)), draw.path, self._journal.state.frozen)
@@ -88,7 +88,7 @@ class BankReader:
         the bank was opened are skipped.
         """
         or_else = "; or call `bank.load(model, i)` on every rank, draw after draw"
-        check_whole("SampleBank.models", model, or_else)
+        model = check_whole("SampleBank.models", model, or_else)
         check_on_error("SampleBank.models", on_error)
         return (module for _, module in self._each(model, on_error))
 
@@ -148,10 +148,11 @@ class BankReader:
                 draw = now
 
 
-def check_on_error(who: str, on_error: object) -> None:
-    """Fail unless `on_error` is a known way to treat damaged draws."""
+def check_on_error(who: str, on_error: object) -> OnError:
+    """Return how to treat damaged draws; fail for anything but the two ways."""
     if not isinstance(on_error, str) or on_error not in ("raise", "skip"):
         raise needs(who, "on_error", '"raise" or "skip"', on_error)
+    return "skip" if on_error == "skip" else "raise"
 
 
 def as_int(value: Any) -> Any:

@@ -13,14 +13,12 @@ from typing import Any, Self
 from torch import nn
 
 from langevin.checks import check_bool, check_integer, level_of_caller, needs
-from langevin.nn.bank.batches import Inputs, check_loader
 from langevin.nn.bank.files import (
     Contents,
     Draw,
     Line,
     State,
     compare,
-    crc,
     describe,
     file_name,
     revision_of,
@@ -52,6 +50,9 @@ from langevin.nn.bank.sharded import (
     is_writer,
     local_of,
 )
+from langevin.nn.batches import check_loader
+from langevin.nn.tensor_bytes import crc
+from langevin.nn.trees import Tree
 from langevin.storage.journal import remove_temporaries
 
 __all__ = ["SampleBank"]
@@ -185,7 +186,7 @@ class SampleBank(BankReader):
                 call failed on another rank that has a part of the model.
             OSError: the draw could not be written; the message names the file.
         """
-        check_module("SampleBank.add", model)
+        model = check_module("SampleBank.add", model)
         if is_sharded(model):
             return self._add_sharded(model, step, metrics)
         about, self._agreed = _about(step, metrics), False
@@ -325,7 +326,7 @@ class SampleBank(BankReader):
             if contents.tensors is not None:
                 self._append({"kind": "calls", "calls": calls})
 
-    def update_bn(self, model: nn.Module, loader: Iterable[Inputs]) -> int | None:
+    def update_bn(self, model: nn.Module, loader: Iterable[Tree]) -> int | None:
         """Estimate the BatchNorm statistics of every draw again, from the loader's inputs.
 
         As `torch.optim.swa_utils.update_bn` (statistics reset, then averaged over all batches),
@@ -345,7 +346,7 @@ class SampleBank(BankReader):
             0 reads its loader alone, so pass one over all of the data (a `DistributedSampler`
             would yield its share only); SyncBatchNorm does not wait for the other ranks.
         """
-        check_whole("SampleBank.update_bn", model)
+        model = check_whole("SampleBank.update_bn", model)
         check_loader("SampleBank.update_bn", "loader", loader)
         self._agreed = False
         if not is_writer():

@@ -21,14 +21,13 @@ from langevin.random import Purpose, normal, streams
 from langevin.targets import Posterior
 from langevin.targets.gradients import full
 
-__all__ = ["DENSE", "Dense", "Fit", "Lanczos", "curvature", "fit_at", "laplace_fit"]
+__all__ = ["DENSE", "Fit", "Spectrum", "curvature", "dense", "fit_at", "laplace_fit", "lanczos"]
 
 DENSE = 1500  # parameters up to which A is a matrix; above, only its products are computed
 _TOLERANCE = 1e-3  # of the energy, where a descent ends
 _PROBES = 16, 4  # random sign vectors, and fewer of them in high dimensions
 _STEPS = 100, 30  # Lanczos steps for each of them, likewise
 _KEPT = 2**27  # elements of the Lanczos basis (1 GB) above which both are reduced
-_MAX_ELEMENTS = 2**22  # of the Jacobian at once
 _MAX_ROWS = 2**15  # rows times vectors at once
 
 Function = Callable[[Tensor], Tensor]
@@ -87,11 +86,12 @@ def fit_at(
         return None
     scale = prior_curvature.rsqrt()
     spectrum = curvature(posterior, mode, x, y, scale, seed)
-    left = 0.5 * spectrum.quadratic(lambda value: 1 / (1 + value), scale * gradient)
+    pull = (scale * gradient)[None]
+    left = 0.5 * float((pull * spectrum.apply(lambda value: 1 / (1 + value), pull)).sum())
     log_dets = float(prior_curvature.log().sum()), spectrum.traces(torch.log1p)
     constant = dim * math.log(2 * math.pi)
     log_evidences = -float(energy) + left + 0.5 * (constant - log_dets[0] - log_dets[1])
-    moves = scale * spectrum.apply_to_probes(lambda value: (1 + value).rsqrt())
+    moves = scale * spectrum.apply(lambda value: (1 + value).rsqrt(), spectrum.probes)
     # one draw at a time, to save memory
     energies = [gradient_fn(mode[None] + move.to(mode.dtype), 0).energy for move in moves]
     excess = float((torch.cat(energies).double() - energy).mean()) / (0.5 * dim)
@@ -103,57 +103,46 @@ def fit_at(
 
 
 @dataclass(frozen=True)
-class Dense:
-    """A symmetric matrix A by its eigenvalues and eigenvectors."""
+class Spectrum:
+    """Functions f(A) of a symmetric matrix A; its negative eigenvalues count as zero."""
 
-    values: Tensor  # (dim,)
-    vectors: Tensor  # (dim, dim), in columns
+    apply: Callable[[Function, Tensor], Tensor]  # f(A) v for every vector v, (m, dim)
     probes: Tensor  # random signs, (probes, dim)
+    values: Tensor | None = None  # eigenvalues, if they are known
 
     def traces(self, function: Function) -> Tensor:
-        """Return the trace of f(A), (1,)."""
-        return function(self.values.clamp(min=0)).sum()[None]
-
-    def quadratic(self, function: Function, vector: Tensor) -> float:
-        """Return ``v^T f(A) v``."""
-        return float(function(self.values.clamp(min=0)) @ (vector @ self.vectors).square())
-
-    def apply_to_probes(self, function: Function) -> Tensor:
-        """Return ``f(A) z`` for every probe z, (probes, dim)."""
-        return (self.probes @ self.vectors * function(self.values.clamp(min=0))) @ self.vectors.mT
+        """Return the trace of f(A), (1,), or an estimate for each probe z, ``z^T f(A) z``."""
+        if self.values is not None:
+            return function(self.values).sum()[None]
+        return (self.probes * self.apply(function, self.probes)).sum(-1)
 
 
-@dataclass(frozen=True)
-class Lanczos:
-    """A symmetric matrix A by products: Gauss quadrature (Golub and Meurant 1994)."""
+def dense(matrix: Tensor, probes: Tensor) -> Spectrum:
+    """Return the spectrum of a small matrix, by its eigenvectors."""
+    values, vectors = torch.linalg.eigh(matrix)
+    values = values.clamp(min=0)
+    return Spectrum(lambda f, v: (v @ vectors * f(values)) @ vectors.mT, probes, values)
 
-    product: Function
-    probes: Tensor  # random signs, (probes, dim)
-    basis: Tensor  # (probes, steps, dim)
-    values: Tensor  # (probes, steps), of the small tridiagonal matrices
-    vectors: Tensor  # (probes, steps, steps)
 
-    def traces(self, function: Function) -> Tensor:
-        """Return an estimate of the trace of f(A) for each probe, (probes,)."""
-        weights = self.vectors[:, 0].square()
-        return self.probes.shape[-1] * (weights * function(self.values.clamp(min=0))).sum(-1)
+def lanczos(product: Function, probes: Tensor) -> Spectrum:
+    """Return the spectrum of a large matrix A, given ``v -> A v``.
 
-    def quadratic(self, function: Function, vector: Tensor) -> float:
-        """Return ``v^T f(A) v``."""
-        _, values, vectors = _lanczos(self.product, vector[None])
-        terms = vectors[0, 0].square() * function(values[0].clamp(min=0))
-        return float(vector @ vector * terms.sum())
+    ``f(A) v`` is computed in the Krylov space of v (Golub and Meurant 1994).
+    """
+    spaces = _lanczos(product, probes)  # used for each function of the probes
 
-    def apply_to_probes(self, function: Function) -> Tensor:
-        """Return ``f(A) z`` for every probe z, (probes, dim)."""
-        weights = self.vectors[:, :1] * function(self.values.clamp(min=0))[:, None]
-        inside = (self.vectors * weights).sum(-1)
-        return self.probes.norm(dim=-1, keepdim=True) * (inside[:, None] @ self.basis)[:, 0]
+    def apply(function: Function, vectors: Tensor) -> Tensor:
+        basis, values, small = spaces if vectors is probes else _lanczos(product, vectors)
+        weights = small[:, :1] * function(values.clamp(min=0))[:, None]
+        inside = (small * weights).sum(-1)
+        return vectors.norm(dim=-1, keepdim=True) * (inside[:, None] @ basis)[:, 0]
+
+    return Spectrum(apply, probes)
 
 
 def curvature(
     posterior: Posterior, position: Tensor, x: Tensor, y: Tensor, scale: Tensor, seed: int
-) -> Dense | Lanczos:
+) -> Spectrum:
     """Return ``S G S`` with S = diag(scale): exact if small, by products if large.
 
     Args:
@@ -168,16 +157,14 @@ def curvature(
     count = _PROBES[0] if _PROBES[0] * _STEPS[0] * dim <= _KEPT else _PROBES[1]
     at = streams(Purpose.DATA, range(count))
     probes = normal(seed, at, 0, dim, dtype=torch.float64).to(scale.device).sign()
-    if dim <= DENSE:
-        matrix = _gauss_newton(posterior, position, x, y) * scale * scale[:, None]
-        values, vectors = torch.linalg.eigh(matrix)
-        return Dense(values, vectors, probes)
 
     def product(vectors: Tensor) -> Tensor:
         scaled = (scale * vectors).to(position.dtype)
-        return scale * _gauss_newton_times(posterior, position, x, y, scaled).double()
+        return scale * _gauss_newton_times(posterior, position, x, y, scaled)
 
-    return Lanczos(product, probes, *_lanczos(product, probes))
+    if dim <= DENSE:
+        return dense(product(torch.eye(dim).to(scale)), probes)
+    return lanczos(product, probes)
 
 
 def _lanczos(product: Function, starts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -209,36 +196,11 @@ def _unit(vectors: Tensor, negligible: Tensor) -> Tensor:
     return torch.where(norm > negligible, vectors / norm, 0.0)
 
 
-def _gauss_newton(posterior: Posterior, position: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Return G, (dim, dim), in float64."""
-
-    def output(theta: Tensor, row: Tensor) -> Tensor:
-        return posterior.output_fn(theta, row[None])[0]
-
-    def energy(outputs: Tensor, target: Tensor) -> Tensor:
-        return -posterior.likelihood.log_likelihood(outputs[None], target[None])[0]
-
-    jacobian_fn = torch.func.vmap(torch.func.jacrev(output), in_dims=(None, 0))
-    hessian_fn = torch.func.vmap(torch.func.jacrev(torch.func.jacrev(energy)))
-    dim = len(position)
-    total = torch.zeros(dim, dim, dtype=torch.float64, device=position.device)
-    with torch.no_grad():
-        width = posterior.output_fn(position, x[:1])[0].numel()
-        rows = max(1, _MAX_ELEMENTS // (width * dim))
-        for inputs, targets in zip(x.split(rows), y.split(rows), strict=True):
-            count = len(inputs)
-            jacobian = jacobian_fn(position, inputs).reshape(count, width, dim)
-            hessian = hessian_fn(posterior.output_fn(position, inputs), targets)
-            product = hessian.reshape(count, width, width) @ jacobian
-            total += (jacobian.reshape(-1, dim).mT @ product.reshape(-1, dim)).double()
-    return (total + total.mT) / 2
-
-
 def _gauss_newton_times(
     posterior: Posterior, position: Tensor, x: Tensor, y: Tensor, vectors: Tensor
 ) -> Tensor:
-    """Return G v for every vector, (m, dim), in reverse mode, which more layers support."""
-    likelihood, total = posterior.likelihood, torch.zeros_like(vectors)
+    """Return G v for every vector, (m, dim): in reverse mode, which more layers support."""
+    likelihood, total = posterior.likelihood, torch.zeros_like(vectors, dtype=torch.float64)
     rows = max(1, _MAX_ROWS // len(vectors))
 
     def times(x: Tensor, y: Tensor) -> Function:

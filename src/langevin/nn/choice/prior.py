@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -242,7 +241,7 @@ def _choose(
     return PriorChoice(made[scale], tau, scale, by, table, why, tuple(doubts), seconds)
 
 
-def _ladder(name: str, values: Any, least: int) -> tuple[float, ...]:
+def _ladder(name: str, values: object, least: int) -> tuple[float, ...]:
     """Return positive numbers in order, each once."""
     condition = f"at least {least} different positive numbers" if least > 1 else "positive numbers"
     if isinstance(values, str) or not isinstance(values, Iterable):
@@ -255,7 +254,11 @@ def _ladder(name: str, values: Any, least: int) -> tuple[float, ...]:
 
 
 def _split(
-    columns: tuple[Tensor, ...], taus: tuple[float, ...], by: str, holdout: Any, seed: int
+    columns: tuple[Tensor, ...],
+    taus: tuple[float, ...],
+    by: str,
+    holdout: float | Sequence[Tensor] | None,
+    seed: int,
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Return the rows to fit, and those held out: none for the marginal likelihood."""
     if by == EVIDENCE:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +10,8 @@ from torch import Tensor
 
 from langevin.nn.lint.loss import averages_elements
 from langevin.nn.lint.report import Finding, listed
-from langevin.nn.lint.setup import Setup, class_axis, logits_of, relative_difference, tensors
+from langevin.nn.lint.setup import Setup, class_axis, relative_difference
+from langevin.nn.trees import Tree, logits_of, tensors
 from langevin.targets.priors import Flat
 
 __all__ = [
@@ -29,7 +29,7 @@ _PADDED = 2.0  # factor by which tokens per row may differ between the batch and
 # ---- num_data
 
 
-def count_data(setup: Setup, output: Tensor | None, y: Tensor | None, data: Any) -> Finding | None:
+def count_data(setup: Setup, output: Tensor | None, y: Tensor | None, data: Tree) -> Finding | None:
     """Compare num_data with the data, or with the batch if no data are given."""
     counts = sorted({group["num_data"] for group in setup.optimizer.param_groups})
     if len(counts) > 1:
@@ -79,7 +79,7 @@ def count_data(setup: Setup, output: Tensor | None, y: Tensor | None, data: Any)
     )
 
 
-def _data_set(data: Any) -> tuple[Any, int | None, int | None]:
+def _data_set(data: Tree) -> tuple[Tree, int | None, int | None]:
     """Return a loader's data set, its rows and the number of batches; None if unknown."""
     dataset = getattr(data, "dataset", data)
     subset = getattr(getattr(data, "sampler", None), "indices", None)  # of a SubsetRandomSampler
@@ -87,7 +87,7 @@ def _data_set(data: Any) -> tuple[Any, int | None, int | None]:
     return dataset, rows, None if dataset is data else _length(data)
 
 
-def _length(value: Any) -> int | None:
+def _length(value: Tree) -> int | None:
     try:
         return None if hasattr(value, "__next__") else len(value)
     except (TypeError, NotImplementedError):  # streams have none
@@ -142,7 +142,7 @@ def _uncounted_elements(num_data: int, rows: int | None, elements: float, size: 
 # ---- Data sets
 
 
-def augmentation(data: Any) -> Finding | None:
+def augmentation(data: Tree) -> Finding | None:
     """Read the same rows of the data set twice."""
     dataset, rows, _ = _data_set(data)
     if not rows or not hasattr(dataset, "__getitem__"):
@@ -166,11 +166,11 @@ def augmentation(data: Any) -> Finding | None:
     )
 
 
-def weighted_sampler(data: Any) -> Finding | None:
+def weighted_sampler(data: Tree) -> Finding | None:
     """Find a loader that draws rows with unequal probabilities."""
     batches = getattr(data, "batch_sampler", None)
-    samplers: list[Any] = [getattr(data, "sampler", None), getattr(batches, "sampler", None)]
-    weights: Any = next((s.weights for s in samplers if hasattr(s, "weights")), None)
+    samplers: list[Tree] = [getattr(data, "sampler", None), getattr(batches, "sampler", None)]
+    weights: Tree = next((s.weights for s in samplers if hasattr(s, "weights")), None)
     if weights is None:
         return None
     weights = torch.as_tensor(weights, dtype=torch.float64)
@@ -189,7 +189,7 @@ def weighted_sampler(data: Any) -> Finding | None:
     )
 
 
-def _as_tensors(item: Any) -> list[Tensor]:
+def _as_tensors(item: Tree) -> list[Tensor]:
     """Return the numbers, arrays and images of an item as tensors."""
     if isinstance(item, dict):
         item = item.values()

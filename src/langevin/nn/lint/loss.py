@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from langevin.nn.lint.report import Finding
-from langevin.nn.lint.setup import Setup, class_axis, relative_difference, take_rows, tolerance
+from langevin.nn.lint.setup import Setup, class_axis, relative_difference, tolerance
+from langevin.nn.trees import take_rows
 
 __all__ = [
     "averages_elements",

@@ -10,19 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from langevin.nn.batches import evaluation_mode
 from langevin.nn.lint.report import Finding, listed
-from langevin.nn.lint.setup import (
-    Setup,
-    Tree,
-    class_axis,
-    evaluation_mode,
-    logits_of,
-    map_tensors,
-    relative_difference,
-    take_rows,
-    tensors,
-    tolerance,
-)
+from langevin.nn.lint.setup import Setup, class_axis, relative_difference, tolerance
+from langevin.nn.trees import Tree, logits_of, map_tensors, take_rows, tensors
 
 __all__ = ["activations", "broadcasting", "coupled_rows", "random_outputs"]
 

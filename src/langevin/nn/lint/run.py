@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import getstate, setstate
-from typing import Any
 
 import torch
 from numpy.random import get_state, set_state
 from torch import nn
 
 from langevin.checks import check_bool, check_function, known_arguments, needs
+from langevin.nn.batches import evaluation_mode
 from langevin.nn.lint import data as data_checks
 from langevin.nn.lint import labels, loss, outputs, training
 from langevin.nn.lint.report import Finding, Lint
-from langevin.nn.lint.setup import Setup, Tree, evaluation_mode, logits_of, num_rows
+from langevin.nn.lint.setup import Setup
+from langevin.nn.trees import Tree, logits_of, num_rows
 from langevin.optim import LangevinOptimizer
 from langevin.optim.minibatch_noise import MinibatchNoise
 from langevin.optim.wrapped import unwrap_optimizer
@@ -26,12 +27,12 @@ __all__ = ["lint", "preserve_state"]
 @known_arguments("lint")
 def lint(
     model: nn.Module,
-    loss_fn: Callable[..., Any] | None,
+    loss_fn: Callable[..., Tree] | None,
     optimizer: LangevinOptimizer,
-    batch: Any,
+    batch: Tree,
     *,
-    data: Any = None,
-    step: Callable[..., Any] | None = None,
+    data: object = None,
+    step: Callable[..., Tree] | None = None,
     takes_model: bool | None = None,
     verbose: bool = True,
 ) -> Lint:
@@ -113,7 +114,7 @@ class _Report:
                 kind = self.notes if finding.is_note else self.found
                 kind.setdefault(finding.name, finding)
 
-    def run(self, what: str, check: Callable[..., Finding | None], *args: Any) -> None:
+    def run(self, what: str, check: Callable[..., Finding | None], *args: object) -> None:
         """Run a check that calls the user's code in ways that it may not expect."""
         try:
             self.add(check(*args))
@@ -124,7 +125,7 @@ class _Report:
         return Lint(tuple(self.found.values()), tuple(self.skipped), tuple(self.notes.values()))
 
 
-def _check_loss(report: _Report, setup: Setup, output: Tree, data: Any) -> None:
+def _check_loss(report: _Report, setup: Setup, output: Tree, data: object) -> None:
     logits, y, has_loss = logits_of(output), setup.labels(), setup.loss_fn is not None
     report.run("sum or mean", loss.sum_loss, setup)
     if has_loss:
@@ -144,7 +145,11 @@ def _check_loss(report: _Report, setup: Setup, output: Tree, data: Any) -> None:
 
 
 def _checked(
-    model: Any, loss_fn: Any, optimizer: Any, batch: Any, takes_model: bool | None
+    model: object,
+    loss_fn: Callable[..., Tree] | None,
+    optimizer: object,
+    batch: Tree,
+    takes_model: bool | None,
 ) -> Setup:
     if not isinstance(model, nn.Module):
         raise needs("lint", "model", "a torch.nn.Module", model, TypeError)

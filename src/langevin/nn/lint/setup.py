@@ -2,93 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from langevin.checks import needs
+from langevin.nn.trees import Tree, map_tensors, num_rows, take_rows, tensors
 from langevin.optim import LangevinOptimizer
 
 __all__ = [
     "Setup",
-    "Tree",
     "class_axis",
-    "evaluation_mode",
-    "logits_of",
-    "map_tensors",
-    "num_rows",
     "relative_difference",
-    "take_rows",
-    "tensors",
     "tolerance",
 ]
 
-Tree = Any
-"""A batch or an output: nested tuples, lists, dicts and objects with tensors."""
-
 _LABELS = ("labels", "label", "y", "targets", "target")
-
-# ---- Batches and outputs: nested tuples, lists, dicts and objects with attributes
-
-
-def _has_attributes(tree: Tree) -> bool:
-    """Return whether a leaf is an object whose attributes may be tensors, as model outputs are."""
-    return hasattr(tree, "__dict__") and not isinstance(tree, type | nn.Module)
-
-
-def map_tensors(tree: Tree, function: Callable[[Tensor], Tensor]) -> Tree:
-    """Return the tree with a function applied to its tensors; other values are kept."""
-    if isinstance(tree, Tensor):
-        return function(tree)
-    if isinstance(tree, tuple | list):
-        parts = [map_tensors(part, function) for part in tree]
-        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
-    if isinstance(tree, Mapping):
-        new: Tree = copy.copy(tree)  # keeps the class: some batches are dicts with attributes
-        for key, value in tree.items():
-            new[key] = map_tensors(value, function)
-        return new
-    if _has_attributes(tree):
-        new = copy.copy(tree)
-        new.__dict__.update({key: map_tensors(part, function) for key, part in vars(tree).items()})
-        return new
-    return tree
-
-
-def tensors(tree: Tree) -> Iterator[Tensor]:
-    """Yield the tensors of a tree in order."""
-    if isinstance(tree, Tensor):
-        yield tree
-    elif isinstance(tree, tuple | list | Mapping):
-        for part in tree.values() if isinstance(tree, Mapping) else tree:
-            yield from tensors(part)
-    elif _has_attributes(tree):
-        yield from tensors(vars(tree))
-
-
-def num_rows(batch: Tree) -> int | None:
-    """Return the length of the first tensor that has one."""
-    return next((len(tensor) for tensor in tensors(batch) if tensor.ndim), None)
-
-
-def _map_rows(batch: Tree, function: Callable[[Tensor], Tensor]) -> Tree:
-    size = num_rows(batch)
-    return map_tensors(batch, lambda t: function(t) if t.ndim and len(t) == size else t)
-
-
-def _repeat(batch: Tree, times: int) -> Tree:
-    return _map_rows(batch, lambda tensor: torch.cat([tensor] * times))
-
-
-def take_rows(batch: Tree, rows: list[int]) -> Tree:
-    """Return these rows of a batch."""
-    return _map_rows(batch, lambda tensor: tensor[torch.tensor(rows, device=tensor.device)])
 
 
 def tolerance(*values: Tree) -> float:
@@ -108,14 +41,6 @@ def relative_difference(one: Tree, other: Tree) -> float:
 
 
 # ---- Outputs and labels
-
-
-def logits_of(output: Tree) -> Tensor | None:
-    """Return the tensor among a model's outputs that a loss compares with labels."""
-    if isinstance(output, Tensor):
-        return output
-    found = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
-    return found if isinstance(found, Tensor) else None
 
 
 def _with_logits(output: Tree, logits: Tensor) -> Tree:
@@ -142,20 +67,6 @@ def class_axis(output: Tensor, y: Tensor) -> int | None:
 # ---- Calls
 
 
-@contextlib.contextmanager
-def evaluation_mode(*roots: Tree, but: tuple[type[nn.Module], ...] = ()) -> Iterator[None]:
-    """Put modules into evaluation mode for a while, except those of some classes."""
-    modules = [part for root in roots if isinstance(root, nn.Module) for part in root.modules()]
-    modes = {module: module.training for module in modules if not isinstance(module, but)}
-    for module in modes:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-
-
 @dataclass(frozen=True)
 class Setup:
     """The arguments of `lint`.
@@ -170,7 +81,7 @@ class Setup:
     """
 
     model: nn.Module
-    loss_fn: Callable[..., Any] | None
+    loss_fn: Callable[..., Tree] | None
     optimizer: LangevinOptimizer
     batch: Tree
     takes_model: bool
@@ -242,13 +153,14 @@ class Setup:
 
     def repeated_loss(self, times: int) -> Tensor:
         """Return the loss of the batch repeated, or of its outputs if the model rejects that."""
+        rows = list(range(self.size)) * times
         try:
-            return self.run(_repeat(self.batch, times))[0]
+            return self.run(take_rows(self.batch, rows))[0]
         except Exception:
             if self.takes_model:
                 raise
             _, output = self.run()
-            return self._loss_of_output(_repeat(output, times), _repeat(self.batch[1], times))
+            return self._loss_of_output(take_rows(output, rows), take_rows(self.batch[1], rows))
 
     def labels(self) -> Tensor | None:
         """Return y: the second part of a pair, or the value of a dict under a usual name."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +20,7 @@ _EXACT, _LOOSE = 1e-3, 0.03  # relative errors of a factor: otherwise, and in mi
 _UNEXPLAINED = 0.05  # relative size of a remainder that is reported
 
 
-def record_gradients(setup: Setup, step: Callable[..., Any]) -> list[list[Tensor]]:
+def record_gradients(setup: Setup, step: Callable[..., object]) -> list[list[Tensor]]:
     """Run the training step with an `optimizer.step` that records the gradients and does not move.
 
     Returns:
@@ -29,7 +28,7 @@ def record_gradients(setup: Setup, step: Callable[..., Any]) -> list[list[Tensor
     """
     optimizer, seen = setup.optimizer, []
 
-    def record(closure: Callable[[], Any] | None = None) -> Any:
+    def record(closure: Callable[[], object] | None = None) -> object:
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -58,7 +57,7 @@ def _flat(parts: Iterable[Tensor]) -> Tensor:
     return torch.cat([part.detach().double().flatten() for part in parts])
 
 
-def compare_gradients(setup: Setup, step: Callable[..., Any]) -> list[Finding]:
+def compare_gradients(setup: Setup, step: Callable[..., object]) -> list[Finding]:
     """Run the step twice at the same parameters, and compare its gradients with the loss's."""
     for parameter in setup.sampled:
         parameter.grad = None

@@ -17,12 +17,12 @@ from langevin.diagnostics.convergence import mixing
 from langevin.diagnostics.trust import EXCURSION, TrustWarning
 from langevin.kernels import Kernel
 from langevin.kernels.samplers import sghmc
-from langevin.nn.llc.localised import Localised, LossFn, Problem
+from langevin.nn.llc.localised import LossLike, Problem
 from langevin.nn.llc.result import LLC, Rung, measure
 from langevin.sampling.progress import Progress
 from langevin.sampling.sample import sample
 from langevin.storage import Samples
-from langevin.targets.likelihoods import Likelihood
+from langevin.targets import Target
 
 __all__ = ["llc"]
 
@@ -60,7 +60,7 @@ class _Run(NamedTuple):
 
 def llc(
     model: nn.Module,
-    loss: str | Likelihood | LossFn | None = None,
+    loss: LossLike = None,
     data: Sequence[Tensor] | None = None,
     *,
     num_data: int | None = None,
@@ -164,13 +164,13 @@ def llc(
 
 def _estimate(problem: Problem, n_beta: float, gamma: float, run: _Run) -> LLC:
     """Estimate at one localisation."""
-    target = Localised(problem, n_beta, gamma)
+    target = problem.target(n_beta, gamma)
     if run.sampler or run.batch_size:
         kernel, start = run.sampler or sghmc("auto"), problem.start.expand(run.chains, -1)
         samples = _sample(problem, target, kernel, start, run.thin or 1, run)
         how = f"{samples.description.splitlines()[0]}, step_size {_step_size(samples):.3g}"
     else:
-        samples, how = _sample_default(problem, target, gamma, run)
+        samples, how = _sample_default(problem, target, n_beta, gamma, run)
     good = [index for index, status in enumerate(samples.status) if status.is_healthy]
     if not good:
         what = "a smaller step_size: no chain finished"
@@ -196,10 +196,10 @@ def _estimate(problem: Problem, n_beta: float, gamma: float, run: _Run) -> LLC:
 
 
 def _sample_default(
-    problem: Problem, target: Localised, gamma: float, run: _Run
+    problem: Problem, target: Target, n_beta: float, gamma: float, run: _Run
 ) -> tuple[Samples, str]:
     """Run invariant MSGLD at the size that pilots found, or smaller while a chain diverges."""
-    pilot_size, position, pilot_steps = _run_pilots(problem, target, gamma, run)
+    pilot_size, position, pilot_steps = _run_pilots(problem, target, n_beta, gamma, run)
     for attempt in range(_TRIES):
         size = pilot_size / 4**attempt
         crossing = _steps_per_crossing(size, gamma)
@@ -215,7 +215,7 @@ def _sample_default(
 
 
 def _sample(
-    problem: Problem, target: Localised, kernel: Kernel, init: Tensor, thin: int, run: _Run
+    problem: Problem, target: Target, kernel: Kernel, init: Tensor, thin: int, run: _Run
 ) -> Samples:
     steps = run.num_draws * thin
     draws_at_once = run.chains * -(-min(_BLOCK, steps) // thin)
@@ -227,7 +227,7 @@ def _sample(
     )  # fmt: skip
 
 
-def _quietly(target: Localised, **settings: Any) -> Samples:
+def _quietly(target: Target, **settings: Any) -> Samples:
     """Run `sample` without warnings; the diagnostics are read from the samples."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TrustWarning)
@@ -248,7 +248,7 @@ def _steps_per_crossing(size: float, localisation: float) -> float:
 
 
 def _run_pilots(
-    problem: Problem, target: Localised, gamma: float, run: _Run
+    problem: Problem, target: Target, n_beta: float, gamma: float, run: _Run
 ) -> tuple[float, Tensor, int]:
     """Find the size ``2 ε + h^2`` of invariant MSGLD by short runs.
 
@@ -260,7 +260,7 @@ def _run_pilots(
         The size, the chains' positions (chains, dim), and the steps per chain.
     """
     start = problem.start.expand(run.chains, -1)
-    max_energy = EXCURSION[0] + EXCURSION[1] * target.dim
+    max_energy = n_beta * problem.loss_at_start + EXCURSION[0] + EXCURSION[1] * problem.space.dim
     size, position, crossings, pilots = 1 / gamma, start, 0.0, 0
     while pilots < _MAX_PILOTS and crossings <= _CROSSINGS:
         pilots += 1
@@ -271,7 +271,7 @@ def _run_pilots(
             compile=False, progress=False,
         )  # fmt: skip
         residual = float(samples.trust["energy residual"].value or 0.0)
-        is_bounded = bool(((samples.energy - target.energy_at_start) < max_energy).all())  # no NaN
+        is_bounded = bool((samples.energy < max_energy).all())  # no NaN
         if not (is_bounded and _are_healthy(samples)):
             size, position, crossings = size / 4, start, 0.0
             continue
@@ -286,10 +286,10 @@ def _run_pilots(
     return _MARGIN * size, position, pilots * _PILOT_STEPS
 
 
-def _ladder(localisation: Any) -> list[float]:
+def _ladder(localisation: float | Sequence[float]) -> list[float]:
     """Return the localisations from tight to loose."""
     several = isinstance(localisation, Sequence) and not isinstance(localisation, str)
-    values = list(localisation) if several else [localisation]
+    values = list(localisation) if several else [localisation]  # type: ignore[arg-type]
     if not values:
         raise needs("llc", "localisation", "at least one number", localisation)
     checked = [check_number("llc", "localisation", v, "> 0", lambda v: v > 0) for v in values]

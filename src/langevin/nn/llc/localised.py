@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -14,16 +14,17 @@ from typing_extensions import override
 
 from langevin.checks import check_columns, check_function, check_integer, needs
 from langevin.targets import Target
-from langevin.targets.automatic import differentiate, per_chain, posterior_energy
-from langevin.targets.base import Batch, Evaluation
+from langevin.targets.automatic import EnergyTarget, LikelihoodTarget
 from langevin.targets.likelihoods import Likelihood
 from langevin.targets.priors import Prior
 from langevin.targets.space import Space
 
-__all__ = ["Localised", "LossFn", "Problem"]
+__all__ = ["LossFn", "LossLike", "Problem"]
 
 LossFn = Callable[[Tensor, Tensor], Tensor]
 """``(output, y) -> (n,)``, the loss of every row."""
+
+LossLike: TypeAlias = str | Likelihood | LossFn | None
 
 _MAX_ELEMENTS = 2**24  # elements of a layer's output, over all draws, that are computed at once
 
@@ -42,16 +43,17 @@ def _cross_entropy(output: Tensor, y: Tensor) -> Tensor:
 LOSSES: dict[str, LossFn] = {"mse": _squared_error, "cross_entropy": _cross_entropy}
 
 
-def _loss_function(loss: Any) -> LossFn:
+def _loss_function(loss: LossLike) -> LossFn:
     """Return the loss of every row from a name, a likelihood or a function."""
     what = f"one of {sorted(LOSSES)}, a likelihood, or a function (output, y) -> (n,)"
     if isinstance(loss, str):
         if loss not in LOSSES:
             raise needs("llc", "loss", what, loss)
         return LOSSES[loss]
-    if isinstance(loss, Likelihood) and not isinstance(loss, type):
+    if isinstance(loss, Likelihood):
         return lambda output, y: -loss.log_likelihood(output, y)
     check_function("llc", "loss", loss, what, 2)
+    assert loss is not None
     return loss
 
 
@@ -82,7 +84,9 @@ class Problem:
         num_data: n, without data.
     """
 
-    def __init__(self, model: nn.Module, loss: Any, data: Any, num_data: int | None) -> None:
+    def __init__(
+        self, model: nn.Module, loss: LossLike, data: object, num_data: int | None
+    ) -> None:
         """Check the arguments and compute the loss at w*."""
         self.space: Space = Space.of(model, who="llc")
         self._model = copy.deepcopy(model)
@@ -102,6 +106,14 @@ class Problem:
                 raise needs("llc", "data", "two columns (x, y)", f"{len(self.columns)} columns")
             self.num_data = check_integer("llc", "data", len(self.columns[0]), 2)
         self.loss_at_start = self._loss_at_start()
+
+    def target(self, n_beta: float, localisation: float) -> Target:
+        """Return the energy ``n β L_n(w) + γ/2 |w - w*|^2``, with γ the localisation."""
+        pull, dim = _Localisation(self.start, localisation), self.space.dim
+        if not self.columns:
+            return EnergyTarget(lambda w: n_beta * self.loss_fn(w) + pull.energy(w), 0.0, dim)
+        beta = n_beta / self.num_data
+        return LikelihoodTarget(lambda w, *rows: -beta * self.rows_fn(w, *rows), pull, 0.0, dim)
 
     def loss_fn(self, position: Tensor) -> Tensor:
         """Return L at ONE position (dim,), without data."""
@@ -152,29 +164,3 @@ class Problem:
         if not math.isfinite(value):
             raise needs("llc", "model", "a finite loss at its present parameters", value)
         return value
-
-
-class Localised(Target):
-    """The energy ``n β L_n(w) + γ/2 |w - w*|^2``."""
-
-    def __init__(self, problem: Problem, n_beta: float, localisation: float) -> None:
-        """Store the problem, n β and γ."""
-        self.space: Space = problem.space
-        self.dim: int = problem.space.dim
-        self.needs_data: bool = bool(problem.columns)
-        self.energy_at_start: float = n_beta * problem.loss_at_start
-        self._problem, self._n_beta = problem, n_beta
-        self._prior = _Localisation(problem.start, localisation)
-
-    @override
-    def evaluate(self, position: Tensor, batch: Batch | None = None) -> Evaluation:
-        problem, n_beta, prior = self._problem, self._n_beta, self._prior
-        if batch is not None:
-            beta = n_beta / problem.num_data  # posterior_energy sums over all n rows
-            return posterior_energy(
-                lambda w, *rows: -beta * problem.rows_fn(w, *rows), prior, position, batch
-            )
-        energy, gradient = differentiate(
-            lambda leaf: n_beta * per_chain("llc", "model", problem.loss_fn, (0,), leaf), position
-        )
-        return Evaluation(energy + prior.energy(position), gradient + prior.gradient(position))

@@ -1,8 +1,9 @@
-"""Running averages over draws, and warnings about draws that hardly differ."""
+"""Running averages over draws, batch by batch, and warnings about draws that hardly differ."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -11,7 +12,15 @@ from torch import Tensor
 from langevin.checks import needs
 from langevin.targets.likelihoods import Likelihood
 
-__all__ = ["MIN_EFFECTIVE", "Averages", "Block", "draw_warnings", "effective_draws"]
+__all__ = [
+    "MIN_EFFECTIVE",
+    "Averages",
+    "Block",
+    "draw_warnings",
+    "effective_draws",
+    "joined",
+    "take_outputs",
+]
 
 MIN_EFFECTIVE = 5.0
 """Effective number of draws below which there is a warning."""
@@ -32,28 +41,29 @@ class Block(NamedTuple):
 
 
 class Averages:
-    """Averages over draws of predictions for all rows, in float32 or wider.
+    """Running averages over draws of the predictions for one batch, in float32 or wider.
 
     Args:
         likelihood: of y given outputs.
         keep: whether to keep all outputs.
     """
 
+    mean: Tensor  # of a draw's expectation of y, (rows, ...)
+    spread: Tensor  # sum of squared deviations from it, (rows, ...)
+    noise: Tensor | None = None  # mean entropy (rows,) or variance (rows, ...), if known
+    _last: Tensor  # the expectation of y under the previous draw
+    log_density: Tensor | None = None  # log of the mean density of y, (rows,)
+
     def __init__(self, likelihood: Likelihood, keep: bool) -> None:
         """Start without draws."""
         self._likelihood, self._keep = likelihood, keep
         self.count = 0  # draws
-        self.mean = _Column()  # of a draw's expectation of y, (n, ...)
-        self.spread = _Column()  # sum of squared deviations from it, (n, ...)
-        self.noise = _Column()  # mean entropy (n,) or variance (n, ...); empty if unknown
-        self.log_density = _Column()  # log of the mean density of y, (n,); empty without y
         self.jumps = 0.0  # sum over rows and draws of the squared difference to the previous draw
-        self.kept: list[list[Tensor]] = []  # outputs (draws, rows, ...) of each batch
-        self._last = _Column()  # the mean of the previous draw
+        self.kept: list[Tensor] = []  # outputs (draws, rows, ...)
 
     def add(self, block: Block) -> None:
-        """Add the outputs of some draws for one batch."""
-        outputs, before, at = block.outputs, block.before, block.rows
+        """Add the outputs of some draws."""
+        outputs, before = block.outputs, self.count
         shape = num, _ = outputs.shape[:2]
         share = num / (before + num)
         flat = outputs.flatten(0, 1)  # a likelihood takes rows one by one, so draws can be rows
@@ -63,88 +73,61 @@ class Averages:
         noise = self._likelihood.entropy(mean) if is_of_classes else self._likelihood.variance(flat)
         if noise is not None:
             noise = _wide(noise)
-            noise = noise if num == 1 else noise.unflatten(0, shape).mean(0)
-            if before:  # weights, no difference: a variance may be infinite, and inf - inf is NaN
-                self.noise[at].mul_(1 - share).add_(noise, alpha=share)
-            else:
-                self.noise.put(at, noise)
+            noise = noise.clone() if num == 1 else noise.unflatten(0, shape).mean(0)
+            if self.noise is None:
+                self.noise = noise
+            else:  # weights, no difference: a variance may be infinite, and inf - inf is NaN
+                self.noise.mul_(1 - share).add_(noise, alpha=share)
         if block.y is not None:
-            self.log_density.put(at, self._density(block, block.y.to(outputs.device)))
+            self._add_density(outputs, block.y.to(outputs.device))
         if self._keep:
-            self.kept += [[]] if block.batch == len(self.kept) else []
-            self.kept[block.batch].append(outputs)
+            self.kept.append(outputs)
         if num > 1:
             self.jumps += _sum_of_squares(values.diff(dim=0))
         if before:
-            self.jumps += _sum_of_squares(values[0] - self._last[at])
-        self._last.put(at, values[-1])
+            self.jumps += _sum_of_squares(values[0] - self._last)
+        self._last = values[-1].clone()
         # The running mean and sum of squares of Chan, Golub and LeVeque (1983), in place.
-        centre = values[0] if num == 1 else values.mean(0)
+        centre = values[0].clone() if num == 1 else values.mean(0)
         within = torch.zeros_like(centre) if num == 1 else (values - centre).square().sum(0)
         if not before:
-            self.mean.put(at, centre)
-            self.spread.put(at, within)
+            self.mean, self.spread = centre, within
         else:
-            gap = centre - self.mean[at]
-            self.mean[at].add_(gap, alpha=share)
-            self.spread[at].addcmul_(gap, gap, value=before * share)
-            if num > 1:
-                self.spread[at].add_(within)
+            gap = centre - self.mean
+            self.mean.add_(gap, alpha=share)
+            self.spread.addcmul_(gap, gap, value=before * share).add_(within)
         self.count = before + num
 
-    def take_outputs(self) -> Tensor:
-        """Return all outputs (draws, n, ...), and free the kept ones batch by batch."""
-        like, rows = self.kept[0][0], len(self.mean.all())
-        result, start = like.new_empty(self.count, rows, *like.shape[2:]), 0
-        while self.kept:
-            batch = self.kept.pop(0)
-            stop = start + batch[0].shape[1]
-            torch.cat(batch, out=result[:, start:stop])
-            start = stop
-        return result
-
-    def _density(self, block: Block, y: Tensor) -> Tensor:
-        """Return the log of the density of y, averaged over the draws up to these."""
-        shape = num, _ = block.outputs.shape[:2]
-        if not block.before:
-            self._likelihood.check(block.outputs[0], y)
+    def _add_density(self, outputs: Tensor, y: Tensor) -> None:
+        """Average the density of y over the draws up to these."""
+        shape = num, _ = outputs.shape[:2]
+        if not self.count:
+            self._likelihood.check(outputs[0], y)
         many = y if num == 1 else y.repeat(num, *[1] * (y.ndim - 1))
-        terms = _wide(self._likelihood.log_likelihood(block.outputs.flatten(0, 1), many))
+        terms = _wide(self._likelihood.log_likelihood(outputs.flatten(0, 1), many))
         total = terms.unflatten(0, shape).logsumexp(0)
-        if block.before:
-            total = torch.logaddexp(self.log_density[block.rows] + math.log(block.before), total)
-        return total - math.log(block.before + num)
+        if self.log_density is not None:
+            total = torch.logaddexp(self.log_density + math.log(self.count), total)
+        self.log_density = total - math.log(self.count + num)
 
 
-class _Column:
-    """A growing number of rows in one tensor: many small ones would fragment memory."""
+def joined(parts: Sequence[Tensor | None]) -> Tensor | None:
+    """Concatenate the rows of all batches; None if they are not known."""
+    found = [part for part in parts if part is not None]
+    if len(shapes := {tuple(part.shape[1:]) for part in found}) > 1:  # which might broadcast
+        raise needs("predict", "model", "rows of one shape", sorted(shapes))
+    return torch.cat(found) if found else None
 
-    def __init__(self) -> None:
-        self._room = torch.empty(0)
-        self._used = 0
 
-    def __getitem__(self, at: slice) -> Tensor:
-        return self._room[at]
-
-    def put(self, at: slice, rows: Tensor) -> None:
-        """Write rows; new rows follow the last one, and double the capacity where it is full."""
-        if at.start == 0 and self._used == 0:
-            self._room = rows.clone()
-        elif at.stop > len(self._room):
-            new = 2 * at.stop - len(self._room)
-            self._room = torch.cat([self._room, self._room.new_empty(new, *self._room.shape[1:])])
-        if (shape := self._room.shape[1:]) != rows.shape[1:]:  # which might broadcast
-            condition = f"rows of one shape, {tuple(shape)}"
-            raise needs("predict", "model", condition, tuple(rows.shape[1:]))
-        self._room[at] = rows
-        self._used = max(self._used, at.stop)
-
-    def __bool__(self) -> bool:
-        return self._used > 0
-
-    def all(self) -> Tensor:
-        """Return the rows without spare capacity."""
-        return self._room if self._used == len(self._room) else self._room[: self._used].clone()
+def take_outputs(batches: Sequence[Averages]) -> Tensor:
+    """Return all outputs (draws, n, ...), and free the kept ones batch by batch."""
+    like, rows = batches[0].kept[0], sum(len(batch.mean) for batch in batches)
+    result, start = like.new_empty(batches[0].count, rows, *like.shape[2:]), 0
+    for batch in batches:
+        stop = start + len(batch.mean)
+        torch.cat(batch.kept, out=result[:, start:stop])
+        batch.kept, start = [], stop
+    return result
 
 
 def _sum_of_squares(values: Tensor) -> float:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,12 +14,12 @@ from langevin.diagnostics.arrays import evenly_spaced
 from langevin.diagnostics.convergence import MAX_RHAT, MIN_DRAWS, mixing
 from langevin.diagnostics.running import MAX_ELEMENTS
 from langevin.diagnostics.trust import TrustWarning
-from langevin.nn.bank.batches import Batches
+from langevin.nn.batches import Batches
 from langevin.nn.predictive.averages import draw_warnings
-from langevin.nn.predictive.draws import as_draws
+from langevin.nn.predictive.draws import DrawsLike, LikelihoodLike, Transform, as_draws
 from langevin.nn.predictive.predict import evaluate
+from langevin.nn.trees import Tree
 from langevin.targets import Posterior
-from langevin.targets.likelihoods import Likelihood
 
 __all__ = ["FunctionDiagnostics", "function_diagnostics"]
 
@@ -72,11 +70,11 @@ class FunctionDiagnostics:
 @known_arguments("function_diagnostics")
 def function_diagnostics(
     model: Posterior | nn.Module | None,
-    draws: Any,
-    x: Any,
+    draws: DrawsLike,
+    x: Tree,
     *,
-    likelihood: str | Likelihood | Callable[..., Tensor] | None = None,
-    transform: Callable[[Any], Tensor] | None = None,
+    likelihood: LikelihoodLike = None,
+    transform: Transform = None,
     on_error: str = "raise",
 ) -> FunctionDiagnostics:
     """Return R-hat and effective sample sizes of predictions.

@@ -9,7 +9,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from langevin.checks import check_integer, needs
+from langevin.checks import check_integer, import_extra, needs
 from langevin.nn.predictive.prediction import Prediction
 
 __all__ = ["Metrics", "check_targets", "metrics", "ood_auroc", "uncertainty"]
@@ -215,10 +215,4 @@ def uncertainty(who: str, prediction: Prediction, score: str) -> Tensor:
 
 
 def _torchmetrics(who: str) -> ModuleType:
-    try:
-        import torchmetrics.functional.classification as found
-    except ImportError as error:
-        raise ImportError(
-            f"{who} needs torchmetrics, which is not installed: pip install 'langevin[metrics]'"
-        ) from error
-    return found
+    return import_extra(f"{who}()", "torchmetrics.functional.classification", "metrics")

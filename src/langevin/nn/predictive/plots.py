@@ -9,7 +9,7 @@ from torch import Tensor
 
 from langevin.checks import check_integer, check_tensor, needs
 from langevin.diagnostics.arrays import evenly_spaced
-from langevin.diagnostics.plots import INK, PALETTE, decorate, make_panels
+from langevin.diagnostics.plots import INK, LEGEND, PALETTE, decorate, make_panel
 from langevin.nn.predictive.metrics import check_targets, uncertainty
 from langevin.nn.predictive.prediction import Prediction
 
@@ -99,7 +99,7 @@ def reliability_diagram(
         >>> matplotlib.pyplot.close(axes.figure)
     """
     found = calibration_bins(prediction, y, bins=bins)
-    panel = _panel("reliability_diagram", axes, (4.4, 4.2))
+    panel = make_panel("reliability_diagram", axes, (4.4, 4.2))
     colour, reference = _next_colour(panel), "calibrated"
     if not any(line.get_label() == reference for line in panel.lines):
         panel.plot([0, 1], [0, 1], color=INK, label=reference, **_REFERENCE)
@@ -188,7 +188,7 @@ def risk_coverage(
         >>> matplotlib.pyplot.close(axes.figure)
     """
     coverage, risk = risks(prediction, y, score=score)
-    panel = _panel("risk_coverage", axes, (5.2, 3.4))
+    panel = make_panel("risk_coverage", axes, (5.2, 3.4))
     colour = _next_colour(panel)
     at = evenly_spaced(len(risk), _MAX_LINE)
     at = at[at >= min(_FEW, len(risk) // 2)]  # the risk of a few rows is noise
@@ -247,7 +247,7 @@ def regression_band(
         condition = f"one number for each of the {len(inputs)} inputs"
         raise needs(who, "prediction", condition, prediction)
     order = inputs.argsort()
-    panel = _panel(who, axes, (6.4, 3.6))
+    panel = make_panel(who, axes, (6.4, 3.6))
 
     def line(values: Tensor) -> Any:
         return values.detach().cpu().double().reshape(-1)[order].numpy()
@@ -302,10 +302,6 @@ def regression_band(
     return panel
 
 
-def _panel(who: str, axes: Axes | None, size: tuple[float, float]) -> Axes:
-    return make_panels(who, [0], None if axes is None else [axes], size=size)[0]
-
-
 def _flat(argument: str, value: object) -> Tensor:
     if isinstance(value, Tensor) and value.ndim == 2 and value.shape[1] == 1:
         value = value.reshape(-1)
@@ -320,8 +316,6 @@ def _next_colour(panel: Axes) -> str:
 
 def _legend(panel: Axes) -> None:
     handles, labels = panel.get_legend_handles_labels()
-    panel.legend(
-        handles, labels, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(labels),
-        frameon=False, fontsize=8, handlelength=1.4, columnspacing=1.2, borderaxespad=0.2,
-        labelcolor=INK,
-    )  # fmt: skip
+    spacing = {"handlelength": 1.4, "columnspacing": 1.2, "borderaxespad": 0.2}
+    style: dict[str, Any] = {"ncols": len(labels), **spacing, **LEGEND}
+    panel.legend(handles, labels, **style)

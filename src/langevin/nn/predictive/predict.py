@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from langevin.checks import check_bool, check_dense, known_arguments, level_of_caller, needs
 from langevin.diagnostics.trust import TrustWarning
-from langevin.nn.bank.batches import Batches, num_rows
-from langevin.nn.predictive.averages import Averages, Block, draw_warnings
-from langevin.nn.predictive.draws import Draws, as_draws
+from langevin.nn.batches import Batches, lengths_of
+from langevin.nn.predictive.averages import Averages, Block, draw_warnings, joined, take_outputs
+from langevin.nn.predictive.draws import Draws, DrawsLike, LikelihoodLike, Transform, as_draws
 from langevin.nn.predictive.prediction import Prediction, check_levels, quantile
+from langevin.nn.trees import Tree
 from langevin.targets import Posterior
 from langevin.targets.likelihoods import Likelihood
 
@@ -27,12 +27,12 @@ _ELEMENTS_AT_ONCE = 2**16  # outputs to merge: sums over small batches cost more
 @known_arguments("predict")
 def predict(
     model: Posterior | nn.Module | None,
-    draws: Any,
-    x: Any,
+    draws: DrawsLike,
+    x: Tree,
     *,
     y: Tensor | None = None,
-    likelihood: str | Likelihood | Callable[..., Tensor] | None = None,
-    transform: Callable[[Any], Tensor] | None = None,
+    likelihood: LikelihoodLike = None,
+    transform: Transform = None,
     interval: float | Sequence[float] | None = None,
     per_draw: bool = False,
     batch_size: int | None = 256,
@@ -90,14 +90,19 @@ def predict(
     source = as_draws("predict", model, draws, likelihood, transform, on_error)
     family = source.likelihood
     levels = check_levels("predict", interval, family)
-    sums = Averages(family, keep=per_draw or bool(levels))
+    batches: list[Averages] = []
     for block in merged(
         evaluate("predict", source, Batches("predict", x, batch_size), y, progress)
     ):
-        sums.add(block)
-    mean, spread = sums.mean.all(), sums.spread.all()
-    noise = sums.noise.all() if sums.noise else None
-    epistemic = spread / sums.count
+        if block.batch == len(batches):
+            batches.append(Averages(family, keep=per_draw or bool(levels)))
+        batches[block.batch].add(block)
+    count, mean = batches[0].count, joined([batch.mean for batch in batches])
+    spread = joined([batch.spread for batch in batches])
+    assert mean is not None
+    assert spread is not None
+    noise = joined([batch.noise for batch in batches])
+    epistemic = spread / count
     if family.predicts == "classes" and noise is not None:
         total = family.entropy(mean)
         epistemic = epistemic if total is None else (total - noise).clamp(min=0.0)
@@ -105,35 +110,38 @@ def predict(
     upper: Tensor | None = None
     if levels:
         lower, upper = (
-            _quantiles(family, sums, [(1 + sign * level) / 2 for level in levels]).to(mean)
+            _quantiles(family, batches, [(1 + sign * level) / 2 for level in levels]).to(mean)
             for sign in (-1, 1)
         )
         if not isinstance(interval, Sequence):
             lower, upper = lower[0], upper[0]
-    reasons = draw_warnings(mean, float(spread.double().sum()), sums.jumps, sums.count)
+    jumps = sum(batch.jumps for batch in batches)
+    reasons = draw_warnings(mean, float(spread.double().sum()), jumps, count)
     for reason in reasons:
         warnings.warn(f"predict: {reason}", TrustWarning, stacklevel=level_of_caller())
     return Prediction(
         likelihood=family,
-        num_draws=sums.count,
+        num_draws=count,
         mean=mean,
         aleatoric=noise,
         epistemic=epistemic,
         levels=levels,
         lower=lower,
         upper=upper,
-        outputs=sums.take_outputs() if per_draw else None,
+        outputs=take_outputs(batches) if per_draw else None,
         y=y,
-        log_density=sums.log_density.all() if sums.log_density else None,
+        log_density=joined([batch.log_density for batch in batches]),
         warnings=reasons,
     )
 
 
-def _quantiles(likelihood: Likelihood, sums: Averages, probabilities: list[float]) -> Tensor:
+def _quantiles(
+    likelihood: Likelihood, batches: list[Averages], probabilities: list[float]
+) -> Tensor:
     """Return quantiles of y, (probabilities, n, ...), batch by batch."""
     rows = []
-    for kept in sums.kept:
-        outputs = torch.cat(kept)
+    for batch in batches:
+        outputs = torch.cat(batch.kept)
         rows.append(
             torch.stack([quantile("predict", likelihood, outputs, p) for p in probabilities])
         )
@@ -143,11 +151,11 @@ def _quantiles(likelihood: Likelihood, sums: Averages, probabilities: list[float
 @known_arguments("log_likelihood")
 def log_likelihood(
     model: Posterior | nn.Module | None,
-    draws: Any,
-    x: Any,
+    draws: DrawsLike,
+    x: Tree,
     y: Tensor,
     *,
-    likelihood: str | Likelihood | Callable[..., Tensor] | None = None,
+    likelihood: LikelihoodLike = None,
     batch_size: int | None = 256,
 ) -> Tensor:
     """Return the log-likelihood of every row under every draw.
@@ -205,7 +213,7 @@ def evaluate(
             for batch, inputs in batches:
                 with torch.no_grad():
                     outputs = function(inputs)
-                expected, stop = num_rows(inputs), start + outputs.shape[1]
+                expected, stop = lengths_of(inputs), start + outputs.shape[1]
                 if expected and outputs.shape[1] not in expected:
                     is_model = source.argument == "model"
                     what = "a row of outputs" if is_model else "a row per row of inputs"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -153,14 +152,17 @@ class Prediction:
             )
 
 
-def check_levels(who: str, interval: Any, likelihood: Likelihood) -> tuple[float, ...]:
+def check_levels(
+    who: str, interval: float | Sequence[float] | None, likelihood: Likelihood
+) -> tuple[float, ...]:
     """Return the levels of the requested intervals."""
     if interval is None:
         return ()
     if likelihood.predicts == "classes":
         raise needs(who, "interval", "None for classes, which have probabilities", interval)
-    is_list = isinstance(interval, Sequence) and not isinstance(interval, str)
-    if not (levels := list(interval) if is_list else [interval]):
+    several = isinstance(interval, Sequence) and not isinstance(interval, str)
+    levels = list(interval) if several else [interval]  # type: ignore[arg-type]
+    if not levels:
         raise needs(who, "interval", "at least one level", interval)
     return tuple(
         check_number(who, "interval", level, "0 < interval < 1", lambda value: 0 < value < 1)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from langevin.checks import import_extra, needs
-from langevin.diagnostics.plots import FAINT, INK, PALETTE
-from langevin.nn.sparse.weights import sparsity, weights_of
+from langevin.diagnostics.plots import FAINT, INK, PALETTE, make_panel
+from langevin.nn.sparse.weights import Kept, sparsity, weights_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +41,7 @@ def input_map(model: nn.Module, shape: tuple[int, int], *, axes: Axes | None = N
         what = f"rows and columns for the {weight.shape[1]} inputs of {name!r}"
         raise needs("input_map", "shape", what, shape)
     counts = (weight != 0).sum(0).reshape(shape).cpu().numpy()
-    panel = axes if axes is not None else _panel((4.6, 4.0))
+    panel = make_panel("input_map", axes, (4.6, 4.0))
     ramp = colors.LinearSegmentedColormap.from_list(
         "connections", ["#D6E6F2", PALETTE[0], "#08306B"]
     )
@@ -53,7 +53,7 @@ def input_map(model: nn.Module, shape: tuple[int, int], *, axes: Axes | None = N
     return panel
 
 
-def layer_bars(model: nn.Module, kept: Any = 0.0, *, axes: Axes | None = None) -> Axes:
+def layer_bars(model: nn.Module, kept: Kept = 0.0, *, axes: Axes | None = None) -> Axes:
     """Draw the share of weights that each layer keeps, on a logarithmic scale.
 
     Args:
@@ -69,7 +69,8 @@ def layer_bars(model: nn.Module, kept: Any = 0.0, *, axes: Axes | None = None) -
         >>> matplotlib.pyplot.close(axes.figure)
     """
     layers = sparsity(model, kept).layers
-    panel = axes if axes is not None else _panel((6.4, 0.9 + 0.42 * len(layers)))
+    size = 6.4, 0.9 + 0.42 * len(layers)
+    panel = make_panel("layer_bars", axes, size)
     least = min([layer.ratio for layer in layers if layer.kept], default=1.0)
     floor = min(10 ** np.floor(np.log10(least)), 0.1)
     for row, layer in enumerate(layers):
@@ -112,7 +113,7 @@ def connection_map(model: nn.Module, name: str, *, axes: Axes | None = None) -> 
     weight = weights[name].cpu().double()
     rows, columns = (weight != 0).any(1), (weight != 0).any(0)
     shown = _blocks(weight[rows][:, columns])
-    panel = axes if axes is not None else _panel((6.4, 4.0))
+    panel = make_panel("connection_map", axes, (6.4, 4.0))
     limit = float(shown.abs().max()) if shown.numel() else 1.0
     image = panel.imshow(
         shown.numpy(), cmap="RdBu", vmin=-limit, vmax=limit, interpolation="nearest", aspect="auto"
@@ -132,12 +133,6 @@ def _blocks(weight: Tensor) -> Tensor:
             picked = [part.gather(axis, part.abs().argmax(axis, keepdim=True)) for part in parts]
             weight = torch.cat(picked, axis)
     return weight
-
-
-def _panel(size: tuple[float, float]) -> Axes:
-    plt = import_extra("a plot", "matplotlib.pyplot", "plots")
-    panel: Axes = plt.subplots(figsize=size, layout="constrained")[1]
-    return panel
 
 
 def _finish(panel: Axes, image: Any, title: str, label: str, *, integer: bool = False) -> None:

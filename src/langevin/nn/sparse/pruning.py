@@ -7,14 +7,14 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from langevin.checks import check_function, needs
+from langevin.nn.batches import evaluation_mode
 from langevin.nn.sparse.files import save
-from langevin.nn.sparse.weights import Sparsity, masks_of, sparsity, weights_of
+from langevin.nn.sparse.weights import Kept, Sparsity, masks_of, sparsity, weights_of
 
 __all__ = ["Pruned", "Units", "chain_of", "shrink", "sparsify"]
 
@@ -73,8 +73,8 @@ class Pruned:
     masks: dict[str, Tensor]
     sparsity: Sparsity
     units: Units | None
-    before: Any = None
-    after: Any = None
+    before: object = None
+    after: object = None
 
     def __str__(self) -> str:
         """Return the table, the units that are alive, and the evaluations."""
@@ -96,7 +96,7 @@ class Pruned:
 
 @torch.no_grad()
 def sparsify(
-    model: nn.Module, kept: Any, *, evaluate: Callable[[nn.Module], Any] | None = None
+    model: nn.Module, kept: Kept, *, evaluate: Callable[[nn.Module], object] | None = None
 ) -> Pruned:
     """Set the weights that are not kept to zero, in a copy, and remove dead units.
 
@@ -136,18 +136,9 @@ def sparsify(
         units = _units_of(chain)
     masks = {name: weight != 0 for name, weight in weights.items()}
     if evaluate is not None:
-        before, after = _evaluate(evaluate, model), _evaluate(evaluate, pruned)
+        with evaluation_mode(model, pruned):
+            before, after = evaluate(model), evaluate(pruned)
     return Pruned(pruned, masks, sparsity(pruned, masks), units, before, after)
-
-
-def _evaluate(evaluate: Callable[[nn.Module], Any], model: nn.Module) -> Any:
-    """Evaluate in evaluation mode, and restore the mode of each module."""
-    modes = {module: module.training for module in model.modules()}
-    try:
-        return evaluate(model.eval())
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 # ---- Chains of layers

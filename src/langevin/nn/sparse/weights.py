@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from langevin.targets.priors import SpikeSlab
 
 __all__ = [
     "Inclusion",
+    "Kept",
     "Layer",
     "Sparsity",
     "check_spike_slab",
@@ -27,6 +28,9 @@ __all__ = [
 ]
 
 _ELEMENTS_AT_ONCE = 2**20
+
+Kept: TypeAlias = SpikeSlab | float | Mapping[str, Tensor]
+"""A spike-and-slab prior, a threshold, or masks by name; see `sparsity`."""
 
 # ---- Counts
 
@@ -92,7 +96,7 @@ class Sparsity:
         return "\n".join([*lines, f"{self.compression:.1f} times fewer weights"])
 
 
-def sparsity(model: nn.Module, kept: Any) -> Sparsity:
+def sparsity(model: nn.Module, kept: Kept) -> Sparsity:
     """Count the connection weights that are kept, layer by layer.
 
     Weights are parameters of two axes or more; biases and the scales of norms do not count, as in
@@ -123,7 +127,7 @@ def sparsity(model: nn.Module, kept: Any) -> Sparsity:
     )
 
 
-def weights_of(who: str, model: Any) -> dict[str, Tensor]:
+def weights_of(who: str, model: object) -> dict[str, Tensor]:
     """Return the connection weights of a module by name, a tied one once, detached."""
     if not isinstance(model, nn.Module):
         raise needs(who, "model", "an nn.Module", model, TypeError)
@@ -135,7 +139,7 @@ def weights_of(who: str, model: Any) -> dict[str, Tensor]:
     return found
 
 
-def masks_of(who: str, model: nn.Module, kept: Any) -> dict[str, Tensor]:
+def masks_of(who: str, model: nn.Module, kept: Kept) -> dict[str, Tensor]:
     """Return which weights of a module are kept, by name; see `sparsity`."""
     weights = weights_of(who, model)
     for name, weight in weights.items():
@@ -162,7 +166,7 @@ def masks_of(who: str, model: nn.Module, kept: Any) -> dict[str, Tensor]:
 # ---- Probabilities
 
 
-def check_spike_slab(who: str, argument: str, prior: Any) -> None:
+def check_spike_slab(who: str, argument: str, prior: object) -> None:
     """Fail if `prior` is not a spike-and-slab prior."""
     if not isinstance(prior, SpikeSlab):
         what = "a spike-and-slab prior, langevin.priors.spike_slab"
@@ -257,7 +261,7 @@ def inclusion(
     )
 
 
-def _weights_of_draws(draws: Any, names: Sequence[str] | None) -> Iterator[dict[str, Tensor]]:
+def _weights_of_draws(draws: object, names: Sequence[str] | None) -> Iterator[dict[str, Tensor]]:
     """Yield the weights of a few draws at a time by name, (draws, *shape)."""
     what = "modules, a SampleBank or Samples"
     if isinstance(draws, SampleBank):

@@ -7,21 +7,21 @@ list the first entry is the inputs, and the rest (labels) is ignored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from langevin.checks import check_integer, needs
 from langevin.diagnostics.arrays import evenly_spaced
-from langevin.nn.bank.files import crc
+from langevin.nn.tensor_bytes import crc
+from langevin.nn.trees import Tree, concatenate, map_tensors, take_rows, tensors
+from langevin.targets.data import arguments
 
-__all__ = ["Batches", "Inputs", "call", "check_loader", "inputs_of", "map_tensors", "num_rows"]
+__all__ = ["Batches", "call", "check_loader", "evaluation_mode", "inputs_of", "lengths_of"]
 
-Inputs = Any  # of one call, or a part of them
 _KINDS = "a tensor, a tuple or dict of tensors, or a loader of them"
 
 
@@ -34,7 +34,7 @@ class Batches:
         batch_size: rows at a time; None keeps batches as they are.
     """
 
-    def __init__(self, who: str, x: Inputs, batch_size: int | None) -> None:
+    def __init__(self, who: str, x: Tree, batch_size: int | None) -> None:
         """Check the arguments; nothing is read yet."""
         if batch_size is not None:
             check_integer(who, "batch_size", batch_size, 1)
@@ -46,25 +46,24 @@ class Batches:
         self._checksums: list[int] | None = None  # of each batch, once all have been read
 
     @property
-    def first(self) -> Inputs:
+    def first(self) -> Tree:
         """The inputs of the first batch."""
         return next(self._read())[1]
 
-    def some(self, num: int) -> Inputs:
+    def some(self, num: int) -> Tree:
         """Return at most `num` evenly spaced rows as the inputs of one call."""
-        lengths = [num_rows(inputs)[:1] for _, inputs in self]
+        lengths = [lengths_of(inputs)[:1] for _, inputs in self]
         if [] in lengths:
             raise needs(self._who, "x", "tensors with rows", type(self._x), TypeError)
         chosen = evenly_spaced(sum(length[0] for length in lengths), num)
         picked, start = [], 0
         for _, inputs in self:  # a second pass, so that one batch is held at a time
-            stop = start + num_rows(inputs)[0]
-            here = chosen[(chosen >= start) & (chosen < stop)] - start
-            picked.append(map_tensors(partial(_take, rows=here), inputs))
+            stop = start + lengths_of(inputs)[0]
+            picked.append(take_rows(inputs, chosen[(chosen >= start) & (chosen < stop)] - start))
             start = stop
-        return _concatenate(picked)
+        return concatenate(picked)
 
-    def __iter__(self) -> Iterator[tuple[int, Inputs]]:
+    def __iter__(self) -> Iterator[tuple[int, Tree]]:
         """Yield number and inputs of each batch; fail if they differ from the previous pass."""
         seen: list[int] = []
         for number, (checksum, inputs) in enumerate(self._read()):
@@ -81,37 +80,37 @@ class Batches:
         if self._is_loader and self._checksums and next(self._read())[0] != self._checksums[0]:
             raise self._differs()
 
-    def _read(self) -> Iterator[tuple[int, Inputs]]:
+    def _read(self) -> Iterator[tuple[int, Tree]]:
         batches = 0
         for batch in self._x if self._is_loader else [self._x]:
             batches += 1
             inputs = inputs_of(self._who, "x", batch, self._is_loader)
             checksum = 0
             if self._is_loader:
-                for tensor in _tensors(inputs):
+                for tensor in tensors(inputs):
                     checksum = crc(tensor, checksum) if tensor.layout == torch.strided else checksum
             for part in self._split(inputs):
                 yield checksum, part
         if not batches:
             raise needs(self._who, "x", "at least one batch", self._x)
 
-    def _split(self, inputs: Inputs) -> Iterator[Inputs]:
-        rows = num_rows(inputs)
+    def _split(self, inputs: Tree) -> Iterator[Tree]:
+        rows = lengths_of(inputs)
         if rows and max(rows) == 0:
-            shapes = [tuple(tensor.shape) for tensor in _tensors(inputs)]
+            shapes = [tuple(tensor.shape) for tensor in tensors(inputs)]
             raise needs(self._who, "x", "at least one row", shapes)
         if self._batch_size is None or not rows:
             yield inputs
             return
         if len(set(rows)) > 1:
             raise needs(self._who, "x", "tensors with as many rows each", rows)
-        layouts = {tensor.layout for tensor in _tensors(inputs)} - {torch.strided}
+        layouts = {tensor.layout for tensor in tensors(inputs)} - {torch.strided}
         if layouts:
             raise needs(
                 self._who, "x", "dense tensors, or batch_size=None", layouts.pop(), TypeError
             )
         for start in range(0, rows[0], self._batch_size):
-            yield map_tensors(partial(_take, rows=slice(start, start + self._batch_size)), inputs)
+            yield take_rows(inputs, slice(start, start + self._batch_size))
 
     def _differs(self) -> Exception:
         condition = "the same batches in the same order each time it is read (shuffle=False)"
@@ -129,70 +128,43 @@ def check_loader(who: str, argument: str, loader: object) -> None:
         raise needs(who, argument, _KINDS, loader, TypeError)
 
 
-def inputs_of(who: str, argument: str, batch: Inputs, is_loaded: bool = True) -> Inputs:
+def inputs_of(who: str, argument: str, batch: Tree, is_loaded: bool = True) -> Tree:
     """Return the inputs of a loader's batch, or of one call, with values in every tensor."""
     inputs = batch
     if is_loaded:
         inputs = batch[0] if isinstance(batch, tuple | list) and batch else batch
         if not isinstance(inputs, Tensor | Mapping | tuple | list):
             raise needs(who, argument, _KINDS, type(inputs), TypeError)
-    for tensor in _tensors(inputs):
+    for tensor in tensors(inputs):
         if tensor.is_meta:
             found = f"one of shape {tuple(tensor.shape)} on the meta device"
             raise needs(who, argument, "tensors with values", found, TypeError)
     return inputs
 
 
-def call(module: nn.Module, inputs: Inputs) -> Any:
+@contextmanager
+def evaluation_mode(*roots: object, but: tuple[type[nn.Module], ...] = ()) -> Iterator[None]:
+    """Put modules into evaluation mode for a while, except those of some classes."""
+    modules = [part for root in roots if isinstance(root, nn.Module) for part in root.modules()]
+    training = [part for part in modules if part.training and not isinstance(part, but)]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def call(module: nn.Module, inputs: Tree) -> Tree:
     """Call a module, on the device of its first parameter or buffer."""
     device = next((tensor.device for tensor in chain(module.parameters(), module.buffers())), None)
-    inputs = map_tensors(lambda tensor: tensor if device is None else tensor.to(device), inputs)
-    if isinstance(inputs, Tensor):
-        return module(inputs)
-    return module(**inputs) if isinstance(inputs, dict) else module(*inputs)
+    if device is not None:
+        inputs = map_tensors(inputs, lambda tensor: tensor.to(device))
+    args, kwargs = arguments((inputs,))
+    return module(*args, **kwargs)
 
 
-def map_tensors(function: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
-    """Apply a function to each tensor of the inputs of a call."""
-
-    def change(value: Inputs) -> Inputs:
-        return function(value) if isinstance(value, Tensor) else value
-
-    if isinstance(inputs, Tensor):
-        return function(inputs)
-    if isinstance(inputs, Mapping):
-        return {name: change(value) for name, value in inputs.items()}
-    return tuple(map(change, inputs))
-
-
-def num_rows(inputs: Inputs) -> list[int]:
+def lengths_of(inputs: Tree) -> list[int]:
     """Return the number of rows of each tensor of the inputs of a call."""
-    return [len(tensor) for tensor in _tensors(inputs) if tensor.ndim]
-
-
-def _tensors(inputs: Inputs) -> list[Tensor]:
-    if isinstance(inputs, Tensor):
-        return [inputs]
-    values = inputs.values() if isinstance(inputs, Mapping) else inputs
-    return [value for value in values if isinstance(value, Tensor)]
-
-
-def _concatenate(parts: list[Inputs]) -> Inputs:
-    """Concatenate the rows of several calls."""
-
-    def join(values: Inputs) -> Inputs:
-        first = values[0]
-        return torch.cat(values) if isinstance(first, Tensor) and first.ndim else first
-
-    first = parts[0]
-    if isinstance(first, Tensor):
-        return join(parts)
-    if isinstance(first, Mapping):
-        return {name: join([part[name] for part in parts]) for name in first}
-    return tuple(map(join, zip(*parts, strict=True)))
-
-
-def _take(tensor: Tensor, rows: Tensor | slice) -> Tensor:
-    """Return some rows of a tensor; a scalar is returned whole."""
-    rows = rows.to(tensor.device) if isinstance(rows, Tensor) else rows
-    return tensor[rows] if tensor.ndim else tensor
+    return [len(tensor) for tensor in tensors(inputs) if tensor.ndim]
