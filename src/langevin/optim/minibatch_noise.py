@@ -30,7 +30,7 @@ EARLY, LATE_PERIOD = 4096, 64
 MAX_EXCESS, MAX_DIAGONAL, MAX_ROTATED = 0.1, 0.3, 10.0
 """Limits of a warning: what remains; and before it is corrected, elementwise or rotated."""
 
-_ERRORS = 4.0  # standard errors by which a limit must be exceeded, since it is checked often
+_ERRORS = 3.0  # standard errors by which a limit must be exceeded, since it is checked often
 
 
 class MinibatchHeat(NamedTuple):
