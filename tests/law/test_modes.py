@@ -204,3 +204,16 @@ def test_a_rarely_visited_mode_that_no_search_knows_makes_the_spread_uncertain()
     draws[3, 500:520] += 40
     assert float(lv.diagnostics.convergence.sd_error(draws)) > 0.1
     assert float(lv.diagnostics.rhat(draws)) < 1.01
+
+
+def test_a_search_that_ends_on_a_plateau_has_found_no_mode():
+    def energy(theta):
+        x = theta[0]
+        return 3 * (1 - (-0.5 * x**2).exp()) + 3 * (-0.5 * (x - 5) ** 2).exp()  # flat behind a barrier
+
+    gradient_fn = full(lv.targets.energy(energy, dim=1))
+    ends = descend(gradient_fn, torch.tensor([[0.1], [14.0]], dtype=torch.float64))
+    assert ends.is_done.all()
+    found = find_modes(gradient_fn, [ends], chains=8)
+    assert len(found.modes) == 1
+    assert abs(float(found.modes[0].position)) < 0.01

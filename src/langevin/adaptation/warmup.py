@@ -75,7 +75,7 @@ _NUMBERS = 2**23  # of draws that a metric is estimated from
 _ATTEMPTS = 6  # at the final step size
 _NOISE_DRAWS = 127  # draws for estimating gradient noise; odd, so that chains take turns
 _MEASURE = 200  # steps that measure the final step size, after half as many that adapt it
-_LOWER = 0.1  # by which a mode of the further searches must be below those of the chains
+_LOWER = 0.1  # by which a mode of the further searches must be below those of the chains, in τ
 _CROSSING = 500  # steps of the test of whether chains cross between modes
 _STRESS, _STRESS_STEPS = 2.0, 400  # the test of the tails: steps of twice the size
 _HEAVY = 32.0  # kurtosis of R from which tails are tested; a Gaussian has 3
@@ -256,10 +256,12 @@ class _Warmup:
         if not found.is_done.all():
             position, energy = self._widest(found)
         modes = self._modes(found, further if found.is_done.all() else None)
-        if len(modes.modes) == 1 and modes.modes[0].energy < float(energy.min()) - _LOWER:
+        gap = float(energy.min()) - modes.modes[0].energy if len(modes.modes) == 1 else 0.0
+        if gap > _LOWER * self.temperature:
             position = modes.modes[0].position.repeat(len(position), 1)
             energy = torch.full_like(energy, modes.modes[0].energy)
-            self.moved = len(position)
+            if gap > self.temperature * (_WORSE + dim):  # another mode, not a better descent
+                self.moved = len(position)
         best = int(energy.argmin())
         self.centre = centre = modes.modes[0].position if modes.modes else position[best]
         taken = 0
