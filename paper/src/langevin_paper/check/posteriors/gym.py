@@ -22,6 +22,7 @@ from langevin_paper.check.posteriors.base import Data, KnownPosterior, Parameter
 __all__ = ["GYM"]
 
 _STUDENTS, _QUESTIONS = 400, 100
+_LONGEST = 200  # of a process that is written by its factor
 
 
 def _observed(data: Data) -> tuple[Tensor, Tensor]:
@@ -49,8 +50,12 @@ def brownian_motion(data: Data) -> KnownPosterior:
 
 
 def brownian_motion_unknown_scales(data: Data) -> KnownPosterior:
-    """The same with unknown scales: their posterior is skewed, and narrow walks make a funnel."""
+    """The same with unknown scales: their posterior is skewed, and narrow walks make a funnel.
+
+    The walk is written as a multivariate normal with a factor, which the default call reparameterises.
+    """
     times, y = _observed(data)
+    sums = torch.ones(len(data["y"]), len(data["y"]), dtype=torch.float64).tril()
     return KnownPosterior(
         Model.log_density(
             lambda p: Normal(p["locs"][times], p["observation_noise_scale"]).log_prob(y).sum(),
@@ -58,7 +63,7 @@ def brownian_motion_unknown_scales(data: Data) -> KnownPosterior:
             prior={
                 "innovation_noise_scale": LogNormal(0.0, 2.0),
                 "observation_noise_scale": LogNormal(0.0, 2.0),
-                "locs": lambda p: _walk(p["locs"], p["innovation_noise_scale"]),
+                "locs": lambda p: MultivariateNormal(sums.new_zeros(len(sums)), scale_tril=p["innovation_noise_scale"] * sums),
             },
         )
     )
@@ -165,16 +170,32 @@ def cox_process(data: Data) -> KnownPosterior:
     )
 
 
+def _path(count: int, p: Parameters) -> MultivariateNormal:
+    """Return an autoregressive process of order 1, by its factor: what each shock adds to each later value."""
+    lags = (torch.arange(count)[:, None] - torch.arange(count)).double()
+    persistence = p["persistence_of_volatility"]
+    factor = torch.where(lags >= 0, persistence.abs().log() * lags, -torch.inf).exp() * persistence.sign() ** lags.abs()
+    first = (1 - persistence.square()).rsqrt()
+    weights = torch.cat([first[None], first.new_ones(count - 1)])
+    mean = p["mean_log_volatility"].expand(count)
+    return MultivariateNormal(mean, scale_tril=p["white_noise_shock_scale"] * factor * weights)
+
+
 def volatility(data: Data) -> KnownPosterior:
-    """Stochastic volatility of returns: the log volatility is an autoregressive process of order 1, centred."""
+    """Stochastic volatility of returns: the log volatility is an autoregressive process of order 1.
+
+    A short one is written as a multivariate normal with a factor, which the default call reparameterises; a long one by its
+    transitions, centred.
+    """
     y = column(data, "y")
 
-    def process(p: Parameters) -> Tensor:
+    def transitions(p: Parameters) -> Tensor:
         path, mean, scale = p["log_volatility"], p["mean_log_volatility"], p["white_noise_shock_scale"]
         persistence = p["persistence_of_volatility"]
         first = Normal(mean, scale / (1 - persistence.square()).sqrt()).log_prob(path[0])
         return first + Normal(mean + persistence * (path[:-1] - mean), scale).log_prob(path[1:]).sum()
 
+    process = transitions if len(y) > _LONGEST else lambda p: _path(len(y), p)
     return KnownPosterior(
         Model.log_density(
             lambda p: Normal(0.0, (p["log_volatility"] / 2).exp()).log_prob(y).sum(),
