@@ -41,8 +41,18 @@ for _ in range(trained):
     adam.step()
 point = cross_entropy(model(x_test), y_test).item()
 
-# 2. The optimizer. The loss stays the mean loss; num_data and the prior make it a posterior.
-opt = lv.optim.SGHMC(model.named_parameters(), lr=0.05, beta=0.9, num_data=len(x), prior=lv.priors.fan_in(std=2.0), seed=0)
+# 2. The optimizer. The loss stays the mean loss; num_data and the prior make it a posterior. The noise of minibatches, which would
+# widen predictions, is estimated in each layer and corrected.
+opt = lv.optim.MSGLD(
+    model.named_parameters(),
+    lr=0.02,
+    bias_factor=10.0,
+    invariant=True,
+    noise="corrected",
+    num_data=len(x),
+    prior=lv.priors.fan_in(std=2.0),
+    seed=0,
+)
 opt.describe()
 
 
@@ -64,7 +74,7 @@ for number in range(steps):
     step((x[rows], y[rows]))
     if number >= steps // 4:  # the warm-up
         bank.add(model, step=number)
-print(f"heat of minibatches: {opt.heat()[0]}")
+print(f"minibatch noise: {opt.heat()[0]}")
 
 # 5. Predictions are averages over draws: probabilities, never weights.
 found = lv.predict(model, bank, x_test, y=y_test, likelihood="categorical")

@@ -314,6 +314,7 @@ def test_the_neck_of_a_funnel_is_not_taken_for_a_mode():
             "tau": torch.distributions.HalfCauchy(5.0),
             "theta": lambda p: torch.distributions.Normal(p["mu"], p["tau"]),
         },
+        centredness=1.0,  # as written
     )
     with pytest.warns(lv.TrustWarning):  # the step that its neck asks for is too small for the rest
         samples = lv.sample(model, num_draws=300, **QUICK)

@@ -21,7 +21,7 @@ def test_crps_is_that_of_properscoring():
 def test_crps_of_many_samples_is_that_of_their_gaussian():
     samples = norm.ppf((np.arange(4000) + 0.5) / 4000)[None].repeat(3, 0)
     y = np.array([-1.0, 0.0, 2.5])
-    exact = y * (2 * norm.cdf(y) - 1) + 2 * norm.pdf(y) - np.pi**-0.5  # Gneiting and Raftery 2007, equation 21
+    exact = y * (2 * norm.cdf(y) - 1) + 2 * norm.pdf(y) - np.pi**-0.5  # Gneiting and Raftery (2007)
     assert lv.crps(samples, y).tolist() == pytest.approx(exact, abs=1e-3)
 
 

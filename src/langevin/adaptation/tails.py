@@ -61,7 +61,7 @@ def tail_indices(
         for radius in _RADII:
             out = sign * radius * axes
             places = torch.cat([centre + out, centre + out + aside])
-            gradient = torch.cat([gradient_fn(part, 0).gradient for part in places.split(chains)])
+            gradient = torch.cat([_slopes(gradient_fn, part) for part in places.split(chains)])
             taken += -(-len(places) // chains)
             here, there = gradient.double().split(len(elements))
             slopes.append((here * out).sum(1) / temperature)
@@ -94,3 +94,11 @@ def describe_tails(
         f"heavy tails: the density of {name}{others} falls like |x|^-{index + 1:.2g}, so {what}. "
         "Report medians and quantiles, or use a prior with lighter tails."
     )
+
+
+def _slopes(gradient_fn: GradientFn, places: Tensor) -> Tensor:
+    """Return the gradients at places that no chain may ever reach; NaN where the target raises."""
+    try:
+        return gradient_fn(places, 0).gradient
+    except Exception:  # the user's own, such as a domain error
+        return torch.full_like(places, torch.nan)

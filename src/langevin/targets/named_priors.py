@@ -134,8 +134,12 @@ def _check_support(
         raise needs(who, "prior", condition, found)
 
 
-def _prepare(part: Distribution | Transform, dtype: torch.dtype) -> None:
+def _prepare(
+    part: Distribution | Transform, dtype: torch.dtype, done: frozenset[int] = frozenset()
+) -> None:
     """Cast all tensors of a distribution, and switch its validation off, in place."""
+    if id(part) in done:  # a transform and its inverse may refer to each other
+        return
     if isinstance(part, Distribution):
         part._validate_args = False
     for name, value in list(vars(part).items()):
@@ -144,4 +148,4 @@ def _prepare(part: Distribution | Transform, dtype: torch.dtype) -> None:
         # A list holds the transforms of a TransformedDistribution.
         for entry in value if isinstance(value, list) else [value]:
             if isinstance(entry, Distribution | Transform):
-                _prepare(entry, dtype)
+                _prepare(entry, dtype, done | {id(part)})

@@ -102,7 +102,6 @@ SCALES = (
     Scale("short", {**COMMON, "rows": 1000, "gp_rows": 800, "langevin": {"n_jobs": 1}}, num_seeds=5, seconds=60),
     Scale("paper", {**COMMON, "rows": 3000, "gp_rows": 1000, "langevin": {"n_jobs": 2}}, num_seeds=5, seconds=120),
 )
-SECTION = "Not in the paper: tables"
 ABOUT = (
     "in five folds (seed 42) of at most 3,000 rows, with its defaults, beside others on the same folds. Tables are scikit-learn's, "
     "files of the UCI repository from the folder LANGEVIN_DATA, and generated ones with categories, times and missing values."
@@ -125,7 +124,7 @@ def _methods(names: Any) -> tuple[Method, ...]:
 SCORING = Experiment(
     name="scoring",
     title="Sixteen tables with numbers to predict",
-    section=SECTION,
+    section="Not in the paper: tables",
     about=f"`LangevinRegressor` {ABOUT}",
     methods=_methods([*UCI, *NUMBERS]),
     scales=SCALES,
@@ -144,7 +143,7 @@ SCORING = Experiment(
 SCORING_CLASSES = Experiment(
     name="scoring-classes",
     title="Eight tables with classes to predict",
-    section=SECTION,
+    section="Not in the paper: tables",
     about=f"`LangevinClassifier` {ABOUT}",
     methods=_methods(CLASSES),
     scales=SCALES,

@@ -238,16 +238,21 @@ def evaluate(
 
 
 def merged(blocks: Iterator[Block]) -> Iterator[Block]:
-    """Merge small batches of the same draws, so that sums run over fewer, larger tensors."""
+    """Merge small batches of the same draws, so that sums run over fewer, larger tensors.
+
+    All draws have the same merged batches, though the last ones may come fewer at a time.
+    """
     held: list[Block] = []
-    size, number = 0, 0
+    size, number, most = 0, 0, 0
     for block in blocks:
         is_next = bool(held) and block.before != held[0].before
-        if held and (is_next or size + block.outputs.numel() > _ELEMENTS_AT_ONCE):
+        most = most or len(block.outputs)
+        own = block.outputs[0].numel() * most
+        if held and (is_next or size + own > _ELEMENTS_AT_ONCE):
             yield _merge(held, number)
             held, size, number = [], 0, 0 if is_next else number + 1
         held.append(block)
-        size += block.outputs.numel()
+        size += own
     if held:
         yield _merge(held, number)
 
