@@ -46,11 +46,12 @@ size is chosen for an error of 2.5 % of a standard deviation (5 % in the varianc
 
 SUITE = """## All targets with known moments
 
-The same call on the posteriors above, on ten targets of the Inference Gym and on six with exact moments ([record](evidence/suite.json)).
-nutpie 0.16.8 (low-rank metric, 4 chains, 1000 draws after 1000 of warm-up) takes our compiled density ([record](evidence/peers.json), by
-`benchmarks/peers.py`). It was not run on the Lorenz systems, the long volatility series, diamonds and Lotka-Volterra; MCLMC, which the same script
-runs, was not run for lack of time. The published moments of the Brownian motion with unknown scales are off, so quadrature replaces them
-(`tools/inference_gym.py`). On arma11 nutpie's chains disagree, with 1,014 divergences.
+The same call on the posteriors above, on ten targets of the Inference Gym and on six with exact moments
+([record](evidence/suite.json)). nutpie 0.16.8 (low-rank metric, 4 chains, 1000 draws after 1000 of warm-up) takes our
+compiled density ([record](evidence/peers.json), by `benchmarks/peers.py`). It was not run on the Lorenz systems, the long
+volatility series, diamonds and Lotka-Volterra; MCLMC, which the same script runs, was not run for lack of time. The
+published moments of the Brownian motion with unknown scales are off, so quadrature replaces them (`tools/inference_gym.py`).
+On arma11 nutpie's chains disagree, with 1,014 divergences.
 """
 ORDER = {"reference": 0, "suite": 1}
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from scipy.integrate import quad
-from test_chains import DIM, SHORT, STD, N, linear_posterior, run
+from test_table_chains import DIM, SHORT, STD, N, linear_posterior, run
 
 from langevin.tabular.network import SharedScale, layer_scales, network
 from langevin.targets import Posterior, likelihoods
