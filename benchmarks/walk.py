@@ -11,7 +11,9 @@ sampler must have. PYTHON is an interpreter with posteriors and blackjax.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
+import io
 import itertools
 import json
 import subprocess
@@ -70,7 +72,8 @@ def ours():
         parameters={"a": lv.real(), "b": lv.real(3), "sigma": lv.positive()},
         prior={"b": lv.priors.gaussian(std=1.0), "sigma": torch.distributions.HalfNormal(1.0)},
     )
-    call = events("langevin", lambda: lv.sample(model, data=(x, y), progress=False, num_draws=20_000))
+    with contextlib.redirect_stdout(io.StringIO()):  # the report of the warm-up
+        call = events("langevin", lambda: lv.sample(model, data=(x, y), progress=False, num_draws=20_000))
     yield "lv.sample(model, data=...)", files(call)
     starts = [at for at, event in enumerate(call) if event == ("langevin/sampling/loop.py", "_run_block")]
     blocks = [files(call[start:stop]) for start, stop in itertools.pairwise(starts)]
