@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pyro
@@ -236,6 +237,22 @@ def test_threads_evaluate_one_after_the_other():
         found = list(pool.map(energy, range(40)))
     assert all(torch.equal(each, expected[k % 2]) for k, each in enumerate(found))
     assert torch.get_default_dtype() == torch.float64
+
+
+def test_threads_evaluate_one_model_at_a_time():
+    running, most = [], []
+
+    def model():
+        running.append(1)
+        most.append(len(running))
+        time.sleep(0.01)
+        pyro.sample("x", dist.Normal(0.0, 1.0))
+        running.pop()
+
+    target = lv.from_pyro(model)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: target.evaluate(torch.zeros(1, 1, dtype=torch.float64)), range(8)))
+    assert set(most) == {1}
 
 
 def test_an_evaluation_leaves_pyro_and_torch_as_they_were():
