@@ -182,7 +182,8 @@ class LangevinOptimizer(NoiseReports):
     def _kernel(self, group: Group, noise: GradientNoise = SUCCESSIVE) -> Kernel:
         # JSON and some trainers turn the pair of betas into a list.
         values = [tuple(v) if isinstance(v := group[name], list) else v for name in self.settings]
-        values = ["corrected" if v == "corrected-diagonal" else v for v in values]
+        if "noise" in self.settings and group["noise"] == "corrected-diagonal":
+            values[self.settings.index("noise")] = "corrected"
         arguments = type(self).builder, self.settings, group["temperature"], noise, *values
         try:
             return build_kernel(*arguments)
